@@ -1,0 +1,50 @@
+# Every target prepares .venv itself; an up-to-date one is left alone.
+
+PYTHON ?= python3
+BIN := .venv/bin
+DEV := .venv/.stamp-dev
+BENCH := .venv/.stamp-bench
+
+export RAY_USAGE_STATS_ENABLED := 0
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow check bench clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+demo: $(DEV)  ## tune a small neural network on this computer, in under two minutes
+	$(BIN)/python examples/digits/demo.py
+
+test: $(DEV)  ## the fast tests
+	$(BIN)/pytest -m "not slow"
+
+test-slow: $(DEV)  ## the slow tests: real machines, crashes, examples
+	$(BIN)/pytest -m slow
+
+check: $(DEV)  ## lint, format, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_import_rules.py
+
+bench: $(BENCH)  ## run every benchmark with --quick and print its figures as JSON
+	@set -e; for file in $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)); do \
+		out=$$($(BIN)/python $$file --quick) || { echo "$$out"; echo "$$file failed" >&2; exit 1; }; \
+		echo "$$out" | tail -n 1; \
+	done
+
+clean:  ## remove the virtual environment, caches and what runs left behind
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build dist runs benchmarks/out
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# torch goes first and alone: the exact version then picks a CPU build wherever pip is offered one.
+$(DEV): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -q -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(BENCH): $(DEV)
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
+	@touch $@

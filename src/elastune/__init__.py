@@ -1,0 +1,74 @@
+"""Elastune: hyperparameter tuning on an elastic cluster, to a deadline and a budget.
+
+import elastune as et
+
+def train(config):
+    for epoch in range(50):
+        et.report({"loss": ...}, checkpoint=lambda: ...)
+
+tuner = et.Tuner(train, space={"lr": et.loguniform(1e-4, 1e-1)}, metric="loss", mode="min",
+                 algorithm=et.ASHA(n=32, r=1, R=50), deadline="20m")
+result = tuner.fit()
+"""
+
+from typing import Any
+
+from elastune.algorithm import ASHA, FIFO, Algorithm, Hyperband, SuccessiveHalving
+from elastune.errors import ElastuneError, RunFailed, SpecError, StorageError
+from elastune.search.base import Searcher
+from elastune.space import choice, grid_search, lograndint, loguniform, quniform, randint, uniform
+from elastune.spec import Retention
+from elastune.worker import Context, Trainable, get_checkpoint, get_context, report
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "Tuner": "elastune.tuner",
+    "load": "elastune.tuner",
+    "Result": "elastune.results",
+    "Simulation": "elastune.simulation",
+    "OptunaSearcher": "elastune.search.optuna",
+}
+"""What only the driver needs is imported when it is asked for: `import elastune` in a worker should cost next to
+nothing.
+"""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        import importlib
+
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'elastune' has no attribute {name!r}")
+
+
+__all__ = [
+    "ASHA",
+    "FIFO",
+    "Algorithm",
+    "Context",
+    "ElastuneError",
+    "Hyperband",
+    "OptunaSearcher",
+    "Result",
+    "Retention",
+    "RunFailed",
+    "Searcher",
+    "Simulation",
+    "SpecError",
+    "StorageError",
+    "SuccessiveHalving",
+    "Trainable",
+    "Tuner",
+    "choice",
+    "get_checkpoint",
+    "get_context",
+    "grid_search",
+    "load",
+    "lograndint",
+    "loguniform",
+    "quniform",
+    "randint",
+    "report",
+    "uniform",
+]

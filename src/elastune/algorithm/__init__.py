@@ -1,0 +1,9 @@
+"""Which trials train next, and until when."""
+
+from elastune.algorithm.asha import ASHA
+from elastune.algorithm.base import Actions, Algorithm, Ended, Reported, Woken
+from elastune.algorithm.fifo import FIFO
+from elastune.algorithm.halving import SuccessiveHalving
+from elastune.algorithm.hyperband import Hyperband
+
+__all__ = ["ASHA", "FIFO", "Actions", "Algorithm", "Ended", "Hyperband", "Reported", "SuccessiveHalving", "Woken"]

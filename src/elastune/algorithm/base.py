@@ -1,0 +1,122 @@
+"""The seam that says which trials train next, and until when."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from elastune.messages import AnyDecision, Config, Suggested
+from elastune.search.base import Result, Searcher
+from elastune.spec import Run, Stage, TrialGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A trial has trained one iteration more. The loss is the metric, turned so that less is better."""
+
+    trial: str
+    iteration: int
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run has come to its end. Without a loss the trial has failed. With `over` it cannot go on."""
+
+    trial: str
+    iteration: int
+    loss: float | None
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """The time an algorithm wanted to be woken at has come."""
+
+
+AlgorithmEvent = Reported | Ended | Woken
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """What an algorithm answers: groups to train, trials that shall never train again, when to be woken."""
+
+    groups: tuple[TrialGroup, ...] = ()
+    stops: tuple[str, ...] = ()
+    wake_s: float | None = None
+
+
+NOTHING = Actions()
+
+
+@dataclass(slots=True)
+class TrialSource:
+    """Numbers new trials and asks the searcher for their configurations.
+
+    A suggestion is not a pure function of the events (a library makes it), so each one is handed to the journal as a
+    decision, and a replay takes them from there.
+    """
+
+    name: str
+    searcher: Searcher
+    count: int = 0
+    decisions: list[AnyDecision] = field(default_factory=list)
+    recorded: deque[Suggested] | None = None
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def next(self) -> tuple[str, Config] | None:
+        """A new trial, or None when the searcher has no more."""
+        trial = f"{self.name}-{self.count:05d}"
+        if self.recorded:
+            suggested = self.recorded.popleft()
+            self.searcher.resuggest(suggested.config)
+        else:
+            suggested = Suggested(trial, self.searcher.suggest())
+        self.decisions.append(suggested)
+        if suggested.config is None:
+            return None
+        self._numbers[trial] = self.count
+        self.count += 1
+        return trial, suggested.config
+
+    def observe(self, trial: str, config: Config, iteration: int, value: float | None, final: bool) -> None:
+        self.searcher.observe(Result(self._numbers[trial], config, iteration, value, final))
+
+
+class Algorithm(ABC):
+    """Decides which trials train next and until when. Pure: no clock, no global randomness, picklable at any moment.
+
+    A subclass writes `more` (asked when devices are free), `on` (told what happened), or both. New trials come from
+    `self.new_trial()`.
+    """
+
+    _source: TrialSource
+
+    def setup(self, source: TrialSource) -> None:
+        """Called once, before anything else."""
+        self._source = source
+
+    def new_trial(self) -> tuple[str, Config] | None:
+        """The id and the configuration of a new trial, or None when the searcher has no more."""
+        return self._source.next()
+
+    def new_runs(self, count: int, until: int | None, final: bool) -> TrialGroup:
+        """A group of new trials; fewer than `count` when the searcher runs out."""
+        runs: list[Run] = []
+        while len(runs) < count and (new := self.new_trial()) is not None:
+            runs.append(Run(*new, until=until, final=final))
+        return tuple(runs)
+
+    def stages(self) -> tuple[Stage, ...] | None:
+        """The schedule, where it is known before the run; None where it is not."""
+        return None
+
+    def on(self, event: AlgorithmEvent, at_s: float) -> Actions:
+        """Told of every report, of every end of a run, and of its own wake-ups."""
+        return NOTHING
+
+    @abstractmethod
+    def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
+        """Asked when devices are free and nothing waits for them."""

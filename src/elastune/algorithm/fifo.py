@@ -1,0 +1,27 @@
+"""First in, first out: every configuration is trained to its end. With the random searcher this is random search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elastune.algorithm.base import Algorithm
+from elastune.spec import Stage, TrialGroup, require_int
+
+
+class FIFO(Algorithm):
+    """Trains `n` configurations, each for `R` iterations, or until its function returns."""
+
+    def __init__(self, n: int, R: int | None = None) -> None:
+        require_int("n", n, 1)
+        if R is not None:
+            require_int("R", R, 1)
+        self.n, self.R = n, R
+        self._begun = 0
+
+    def stages(self) -> tuple[Stage, ...] | None:
+        return None if self.R is None else (Stage(self.n, 0, self.R),)
+
+    def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
+        group = self.new_runs(min(free, self.n - self._begun), self.R, final=True)
+        self._begun += len(group)
+        return [group]

@@ -1,0 +1,6 @@
+"""How many devices each trial gets, and which machines to hold."""
+
+from elastune.allocate.base import Allocator, Target, View
+from elastune.allocate.fifo import FirstComeFirstServed
+
+__all__ = ["Allocator", "FirstComeFirstServed", "Target", "View"]

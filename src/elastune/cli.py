@@ -1,0 +1,195 @@
+"""The command line. Tables for people, --json for machines; exit code 0 only on success, 2 for what the user can
+mend.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from elastune.errors import ElastuneError, RunFailed
+from elastune.results import Result
+
+FAILED, INTERRUPTED = 2, 130
+
+journal_option = click.option(
+    "--journal", metavar="URL", help="Where the journal is, if not in the run's folder: postgresql://..."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+quiet_option = click.option("--quiet", is_flag=True, help="No progress line.")
+run_argument = click.argument("run", type=click.Path(path_type=Path))
+file_argument = click.argument("experiment", type=click.Path(path_type=Path))
+
+
+def _explained(command: Callable[..., None]) -> Callable[..., None]:
+    """An error that is meant for the user is shown as it is, without a traceback."""
+
+    @wraps(command)
+    def explained(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except ElastuneError as error:
+            Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False)
+            sys.exit(FAILED)
+
+    return explained
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="elastune")
+def main() -> None:
+    """Tune machine-learning models on an elastic cluster, to a deadline and a budget."""
+
+
+@main.command()
+@file_argument
+@click.option("--storage", type=click.Path(path_type=Path), help="Folder for runs; default: runs.")
+@journal_option
+@json_option
+@quiet_option
+@_explained
+def run(experiment: Path, storage: Path | None, journal: str | None, as_json: bool, quiet: bool) -> None:
+    """Run an EXPERIMENT (a YAML file) on this computer."""
+    from elastune.config_file import load_experiment
+
+    tuner, _ = load_experiment(experiment, with_trainable=True, storage=storage, journal=journal)
+    _finish(lambda: tuner.fit(progress=not quiet and not as_json), as_json)
+
+
+@main.command()
+@file_argument
+@click.option("--storage", type=click.Path(path_type=Path), help="Folder for runs; default: runs.")
+@json_option
+@_explained
+def simulate(experiment: Path, storage: Path | None, as_json: bool) -> None:
+    """Run an EXPERIMENT on a simulated cluster: what would happen, and what it would cost."""
+    from elastune.config_file import load_experiment
+
+    tuner, simulation = load_experiment(experiment, with_trainable=False, storage=storage, journal=None)
+    _finish(lambda: tuner.simulate(simulation), as_json)
+
+
+@main.command()
+@run_argument
+@journal_option
+@json_option
+@quiet_option
+@_explained
+def resume(run: Path, journal: str | None, as_json: bool, quiet: bool) -> None:
+    """Go on with a RUN (its folder) that was interrupted or crashed."""
+    from elastune.tuner import Tuner
+
+    tuner = Tuner.restore(run, journal=journal)
+    _finish(lambda: tuner.fit(progress=not quiet and not as_json), as_json)
+
+
+@main.command()
+@run_argument
+@journal_option
+@json_option
+@_explained
+def status(run: Path, journal: str | None, as_json: bool) -> None:
+    """How a RUN stands: trials, best so far, time, cost."""
+    _show_summary(_load(run, journal), as_json)
+
+
+@main.command()
+@run_argument
+@journal_option
+@json_option
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many trials to show.")
+@_explained
+def trials(run: Path, journal: str | None, as_json: bool, limit: int) -> None:
+    """The trials of a RUN, best first."""
+    from elastune.reporting import trial_dicts, trials_table
+
+    view = _load(run, journal).view
+    _print(trial_dicts(view) if as_json else trials_table(view, limit), as_json)
+
+
+@main.command()
+@run_argument
+@journal_option
+@json_option
+@_explained
+def best(run: Path, journal: str | None, as_json: bool) -> None:
+    """The best configuration of a RUN."""
+    result = _load(run, journal)
+    found = {"trial": result.best_trial.id, "value": result.best_value, "config": result.best_params}
+    if as_json:
+        _print(found, True)
+        return
+    click.echo(f"{result.view.started.metric} {result.best_value:g} by trial {result.best_trial.id}")
+    for name, value in result.best_params.items():
+        click.echo(f"  {name}: {json.dumps(value)}")
+
+
+@main.command()
+@run_argument
+@journal_option
+@json_option
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder for the pictures; default: plots in the run's folder."
+)
+@_explained
+def report(run: Path, journal: str | None, as_json: bool, out: Path | None) -> None:
+    """Summary, trials and notes of a RUN, and pictures of it as PNG and SVG."""
+    from elastune.reporting import notes, summary, summary_dict, trial_dicts, trials_table
+
+    result = _load(run, journal)
+    pictures = [str(path) for path in result.save_plots(out)]
+    if as_json:
+        _print({**summary_dict(result.view), "trials": trial_dicts(result.view), "plots": pictures}, True)
+        return
+    for part in (summary(result.view), trials_table(result.view, 20), notes(result.view)):
+        Console().print(part)
+    click.echo("\n".join(["pictures:", *(f"  {path}" for path in pictures)]))
+
+
+def _load(run: Path, journal: str | None) -> Result:
+    from elastune.tuner import load
+
+    return load(run, journal)
+
+
+def _finish(go: Callable[[], Result], as_json: bool) -> None:
+    result = go()
+    _show_summary(result, as_json)
+    if result.status == "interrupted":
+        click.echo(f"interrupted; to go on: elastune resume {result.path}", err=True)
+        sys.exit(INTERRUPTED)
+    if result.view.best is None:
+        raise RunFailed(f"run {result.path}: it ended ({result.view.reason}) before any trial reported")
+
+
+def _show_summary(result: Result, as_json: bool) -> None:
+    from elastune.reporting import notes, summary, summary_dict
+
+    if as_json:
+        _print({**summary_dict(result.view), "run": str(result.path)}, True)
+        return
+    console = Console()
+    console.print(summary(result.view))
+    if result.view.notes:
+        console.print(notes(result.view))
+    console.print(f"run: {result.path}", highlight=False, soft_wrap=True)
+
+
+def _print(value: Any, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(value, indent=2))
+    else:
+        Console().print(value)

@@ -1,0 +1,5 @@
+"""The cluster on Ray."""
+
+from elastune.cluster.ray.cluster import RayCluster
+
+__all__ = ["RayCluster"]

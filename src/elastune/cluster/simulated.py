@@ -1,0 +1,245 @@
+"""A cluster with a virtual clock: machines boot, fail and are revoked; trials follow a workload model.
+
+Nothing is random but what a seed says, and every event has its place by (time, counter), so that the same experiment
+gives the same journal to the byte.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Literal
+
+from elastune import messages as m
+from elastune.cluster.workload import Curve, Stragglers, Workload
+from elastune.errors import RunFailed
+from elastune.spec import require_int, require_number
+
+
+def perfect_speedup(width: int) -> float:
+    return float(width)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that goes wrong at a time of the script.
+
+    `lose` takes the machine `target` away, after a notice of `notice_s` if that is not 0; `kill` ends the worker of
+    the trial `target`; `damage` makes the newest checkpoint of the trial `target` unreadable.
+    """
+
+    at_s: float
+    kind: Literal["lose", "kill", "damage"]
+    target: str
+    notice_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """What the simulated machines are like. `lifetime_s` is the mean of random lifetimes; None: they live for ever."""
+
+    devices: int = 1
+    request_s: float = 0.0
+    boot_s: float = 0.0
+    lifetime_s: float | None = None
+    notice_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_int("devices", self.devices, 1)
+        for name in ("request_s", "boot_s", "notice_s"):
+            require_number(name, getattr(self, name), -1e-12)
+        if self.lifetime_s is not None:
+            require_number("lifetime_s", self.lifetime_s, 0)
+
+
+@dataclass(slots=True)
+class _Running:
+    """A trial on its slots."""
+
+    command: m.StartTrial
+    curve: Curve
+    offset: int
+    iteration: int
+    saved_s: float
+    asked_to: Literal["go on", "pause", "stop"] = "go on"
+
+
+@dataclass(slots=True)
+class SimulatedCluster:
+    workload: Workload
+    machines: Machines = Machines()
+    stragglers: Stragglers = field(default_factory=Stragglers)
+    speedup: Callable[[int], float] = perfect_speedup
+    faults: Sequence[Fault] = ()
+    start_s: float = 0.0
+    checkpoint_every_s: float = 60.0
+    with_checkpoints: bool = True
+    seed: int = 0
+    now_s: float = 0.0
+    _heap: list[tuple[float, int, Callable[..., m.AnyEvent | None], tuple[object, ...]]] = field(default_factory=list)
+    _counter: int = 0
+    _nodes: dict[str, bool] = field(default_factory=dict)
+    _trials: dict[str, _Running] = field(default_factory=dict)
+    _newest: dict[str, m.Checkpoint] = field(default_factory=dict)
+    _damaged: set[str] = field(default_factory=set)
+    _events: list[m.AnyEvent] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for fault in self.faults:
+            self._at(max(fault.at_s, self.now_s), self._fault, fault)
+
+    # ------------------------------------------------------------------------------------------------ the Cluster seam
+
+    def poll(self, until_s: float | None) -> m.Turn:
+        self._events = []
+        heap = self._heap
+        while heap and (until_s is None or heap[0][0] <= until_s):
+            self.now_s = heap[0][0]
+            while heap and heap[0][0] == self.now_s:
+                _, _, act, arguments = heappop(heap)
+                act(*arguments)
+            if self._events:
+                return m.Turn(self.now_s, tuple(self._events))
+        if until_s is None:
+            raise RunFailed("the simulation stands still: no machine and no trial will ever do anything again")
+        self.now_s = until_s
+        return m.Turn(until_s, ())
+
+    def submit(self, commands: Sequence[m.AnyCommand]) -> None:
+        for command in commands:
+            match command:
+                case m.StartTrial():
+                    self._start(command)
+                case m.PauseTrial() | m.StopTrial():
+                    self._ask(command)
+                case m.AddNode():
+                    self._nodes[command.node] = False
+                    self._at(self.now_s + self.machines.request_s + self.machines.boot_s, self._ready, command.node)
+                case m.ReleaseNode():
+                    self._remove(command.node)
+                case m.DropCheckpoint():
+                    self._damaged.discard(command.checkpoint.path)
+
+    def inventory(self) -> m.Inventory:
+        running = {trial: running.command.attempt for trial, running in self._trials.items()}
+        return m.Inventory(frozenset(self._nodes), running)
+
+    def wake(self) -> None:
+        """Simulated time never waits."""
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+    # ------------------------------------------------------------------------------------------------------- machines
+
+    def _at(self, at_s: float, act: Callable[..., None], *arguments: object) -> None:
+        self._counter += 1
+        heappush(self._heap, (at_s, self._counter, act, arguments))
+
+    def _ready(self, node: str) -> None:
+        if node not in self._nodes:
+            return
+        self._nodes[node] = True
+        self._events.append(m.NodeReady(node, self.machines.devices, self.now_s - self.machines.boot_s))
+        if self.machines.lifetime_s is not None:
+            life_s = random.Random(f"{self.seed} {node}").expovariate(1.0 / self.machines.lifetime_s)
+            self._at(self.now_s + life_s, self._fault, Fault(0.0, "lose", node, self.machines.notice_s))
+
+    def _fault(self, fault: Fault) -> None:
+        if fault.kind == "lose" and fault.target in self._nodes:
+            if fault.notice_s > 0:
+                gone_s = self.now_s + fault.notice_s
+                self._events.append(m.NodeNotice(fault.target, gone_s))
+                self._at(gone_s, self._lose, fault.target)
+            else:
+                self._lose(fault.target)
+        elif fault.kind == "kill" and fault.target in self._trials:
+            self._kill(self._trials[fault.target], "the worker process died")
+        elif fault.kind == "damage" and fault.target in self._newest:
+            self._damaged.add(self._newest[fault.target].path)
+
+    def _lose(self, node: str) -> None:
+        if node in self._nodes:
+            self._remove(node)
+            self._events.append(m.NodeLost(node, "revoked"))
+
+    def _remove(self, node: str) -> None:
+        self._nodes.pop(node, None)
+        on_node = [t for t, running in self._trials.items() if any(slot.node == node for slot in running.command.slots)]
+        for trial in on_node:
+            del self._trials[trial]
+
+    # --------------------------------------------------------------------------------------------------------- trials
+
+    def _start(self, command: m.StartTrial) -> None:
+        if any(slot.node not in self._nodes for slot in command.slots):
+            return
+        if command.checkpoint is not None and command.checkpoint.path in self._damaged:
+            self._at(self.now_s, self._report_damage, command)
+            return
+        curve, offset = self.workload.curve(command.config), self.stragglers.offset(command.trial, command.attempt)
+        running = _Running(command, curve, offset, command.iteration, self.now_s)
+        self._trials[command.trial] = running
+        self._next_step(running, self.start_s)
+
+    def _report_damage(self, command: m.StartTrial) -> None:
+        assert command.checkpoint is not None
+        reason = f"checkpoint {command.checkpoint.path} is damaged"
+        self._events.append(m.CheckpointDamaged(command.trial, command.attempt, command.checkpoint, reason))
+
+    def _next_step(self, running: _Running, after_s: float) -> None:
+        command, iteration = running.command, running.iteration + 1
+        step_s = self.workload.step_s(command.config, iteration) / self.speedup(len(command.slots))
+        step_s *= self.stragglers.factor(running.offset, iteration)
+        self._at(self.now_s + after_s + step_s, self._step, running)
+
+    def _step(self, running: _Running) -> None:
+        """One iteration is trained: report it, and leave or go on, as a worker does."""
+        command = running.command
+        if self._trials.get(command.trial) is not running:
+            return
+        metrics = running.curve(running.iteration + 1)
+        if metrics is None:
+            self._leave(m.TrialReturned, running)
+            return
+        running.iteration += 1
+        self._events.append(m.TrialReported(command.trial, command.attempt, running.iteration, metrics))
+        until = command.until_iteration
+        if running.asked_to != "go on" or (until is not None and running.iteration >= until):
+            self._leave(m.TrialPaused, running)
+            return
+        if self.now_s - running.saved_s >= self.checkpoint_every_s and (saved := self._save(running)) is not None:
+            self._events.append(m.TrialCheckpointed(command.trial, command.attempt, saved))
+        self._next_step(running, 0.0)
+
+    def _save(self, running: _Running) -> m.Checkpoint | None:
+        command = running.command
+        if not self.with_checkpoints or running.asked_to == "stop":
+            return None
+        running.saved_s = self.now_s
+        path = f"{command.trial}/{command.lineage}-{running.iteration:08d}-{command.attempt}"
+        checkpoint = m.Checkpoint(command.trial, command.lineage, running.iteration, path, "", 0)
+        self._newest[command.trial] = checkpoint
+        return checkpoint
+
+    def _leave(self, event: type[m.TrialPaused] | type[m.TrialReturned], running: _Running) -> None:
+        command = running.command
+        del self._trials[command.trial]
+        self._events.append(event(command.trial, command.attempt, running.iteration, self._save(running)))
+
+    def _ask(self, command: m.PauseTrial | m.StopTrial) -> None:
+        running = self._trials.get(command.trial)
+        if running is None or running.command.attempt != command.attempt:
+            return
+        running.asked_to = "pause" if isinstance(command, m.PauseTrial) else "stop"
+        if command.within_s is not None:
+            reason = f"killed: no report within {command.within_s:g} s of being told to leave"
+            self._at(self.now_s + command.within_s, self._kill, running, reason)
+
+    def _kill(self, running: _Running, reason: str) -> None:
+        command = running.command
+        if self._trials.get(command.trial) is running:
+            del self._trials[command.trial]
+            self._events.append(m.TrialLost(command.trial, command.attempt, reason))

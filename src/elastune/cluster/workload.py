@@ -1,0 +1,172 @@
+"""What simulated trials do: the metrics of every iteration, and how long it takes.
+
+A workload is deterministic: the same trial gives the same curve however often and in whatever order it is asked, so
+that a trial that starts again after a failure learns the same.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import random
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from elastune.errors import SpecError
+from elastune.messages import Config, Metrics
+from elastune.spec import require_number
+
+Curve = Callable[[int], Metrics | None]
+"""Metrics after iteration 1, 2, ...; None: the function returned before that iteration."""
+
+
+class Workload(ABC):
+    @abstractmethod
+    def curve(self, config: Config) -> Curve:
+        """How a configuration learns."""
+
+    @abstractmethod
+    def step_s(self, config: Config, iteration: int) -> float:
+        """How long an iteration takes on one device."""
+
+
+def hash_unit(*parts: object) -> float:
+    """A number in [0, 1) that depends on the parts only, and not on the process."""
+    return zlib.crc32(repr(parts).encode()) / 2**32
+
+
+class Synthetic(Workload):
+    """Loss curves that fall by a power law to a level that depends smoothly on the hyperparameters.
+
+    Good and bad regions and the noise come from the seed. For mode "max" the metric is exp(-loss), which rises
+    towards 1.
+    """
+
+    def __init__(
+        self, metric: str, mode: str, *, step_s: float = 1.0, noise: float = 0.01, decay: float = 0.7, seed: int = 0
+    ) -> None:
+        require_number("step_s", step_s, 0)
+        require_number("decay", decay, 0)
+        require_number("noise", noise, -1e-12)
+        self._metric, self._rising = metric, mode == "max"
+        self._step_s, self._noise, self._decay, self._seed = step_s, noise, decay, seed
+
+    def level(self, config: Config) -> float:
+        """Where the curve ends, from 0 (best) to 1."""
+        parts = [self._badness(name, value) for name, value in _flat("", config)]
+        return sum(parts) / len(parts) if parts else 0.5
+
+    def curve(self, config: Config) -> Curve:
+        level, offset = self.level(config), int(hash_unit(self._seed, config) * len(_NORMAL))
+        metric, rising, noise, decay = self._metric, self._rising, self._noise, self._decay
+
+        def metrics(iteration: int) -> Metrics:
+            loss = (
+                level + (1.0 + level) * (1 + iteration) ** -decay + noise * _NORMAL[(offset + iteration) % len(_NORMAL)]
+            )
+            return {metric: math.exp(-loss) if rising else loss}
+
+        return metrics
+
+    def step_s(self, config: Config, iteration: int) -> float:
+        return self._step_s
+
+    def _badness(self, name: str, value: object) -> float:
+        phase = hash_unit(self._seed, name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return hash_unit(self._seed, name, value)
+        scale = math.copysign(math.log1p(abs(value) * 1e4), value) / 10.0
+        return (1.0 - math.cos(2.0 * math.pi * (scale + phase))) / 2.0
+
+
+def _flat(prefix: str, value: Any) -> list[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        return [(prefix, value)]
+    return [leaf for name, inner in value.items() for leaf in _flat(f"{prefix}.{name}", inner)]
+
+
+class Table(Workload):
+    """Recorded curves. A configuration gets the curve of the recorded configuration that is nearest to it."""
+
+    def __init__(
+        self,
+        metric: str,
+        configs: Sequence[Config],
+        curves: Sequence[Sequence[float]],
+        seconds: Sequence[Sequence[float]],
+    ) -> None:
+        self._metric, self._curves, self._seconds = metric, curves, seconds
+        self.names = list(configs[0])
+        columns = [[float(config[name]) for config in configs] for name in self.names]
+        self.ranges = {name: (min(column), max(column)) for name, column in zip(self.names, columns, strict=True)}
+        self._points = [self._point(config) for config in configs]
+        self._nearest: dict[tuple[float, ...], int] = {}
+
+    def _point(self, config: Config) -> tuple[float, ...]:
+        return tuple((float(config[name]) - low) / ((high - low) or 1.0) for name, (low, high) in self.ranges.items())
+
+    def row(self, config: Config) -> int:
+        point = self._point(config)
+        if point not in self._nearest:
+            distances = [math.dist(point, other) for other in self._points]
+            self._nearest[point] = distances.index(min(distances))
+        return self._nearest[point]
+
+    def curve(self, config: Config) -> Curve:
+        values, metric = self._curves[self.row(config)], self._metric
+        return lambda iteration: {metric: values[iteration - 1]} if iteration <= len(values) else None
+
+    def step_s(self, config: Config, iteration: int) -> float:
+        seconds = self._seconds[self.row(config)]
+        return seconds[min(iteration, len(seconds)) - 1]
+
+
+def table_from_file(path: Path, metric: str) -> Table:
+    """Curves from a file of JSON lines, gzipped or not: each has `config`, `learning_curve` and `time_steps`
+    (cumulative seconds).
+    """
+    try:
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
+            rows = [json.loads(line) for line in lines if line.strip()]
+        configs = [row["config"] for row in rows]
+        curves = [[float(value) for value in row["learning_curve"]] for row in rows]
+        ends = [[0.0, *map(float, row["time_steps"])] for row in rows]
+    except OSError as error:
+        raise SpecError(f"table file {path}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise SpecError(
+            f"table file {path}: each line must be JSON with config, learning_curve and time_steps: {error!r}"
+        ) from None
+    if not rows:
+        raise SpecError(f"table file {path}: has no curves")
+    return Table(metric, configs, curves, [[b - a for a, b in pairwise(times)] for times in ends])
+
+
+def _pool(make: Callable[[random.Random], float]) -> list[float]:
+    rng = random.Random(20210426)
+    return [make(rng) for _ in range(1 << 14)]
+
+
+_NORMAL = _pool(lambda rng: rng.gauss(0.0, 1.0))
+
+
+class Stragglers:
+    """Random factors on step times with mean 1: log-normal with the given sigma. A pool, because a draw must be
+    cheap.
+    """
+
+    def __init__(self, sigma: float = 0.0, seed: int = 0) -> None:
+        require_number("sigma", sigma, -1e-12)
+        self._sigma, self._seed = sigma, seed
+        self._factors = [math.exp(sigma * normal - sigma * sigma / 2) for normal in _NORMAL] if sigma else [1.0]
+
+    def offset(self, trial: str, attempt: int) -> int:
+        return int(hash_unit(self._seed, trial, attempt) * len(self._factors))
+
+    def factor(self, offset: int, iteration: int) -> float:
+        return self._factors[(offset + iteration * 7919) % len(self._factors)]

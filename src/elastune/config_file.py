@@ -1,0 +1,181 @@
+"""An experiment as YAML, with the same names as in Python."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+import yaml
+
+from elastune.algorithm import ASHA, FIFO, Hyperband, SuccessiveHalving
+from elastune.cluster.simulated import Fault
+from elastune.cluster.workload import Synthetic, table_from_file
+from elastune.cluster.workload_lcbench import LCBench
+from elastune.errors import SpecError, did_you_mean
+from elastune.simulation import Simulation
+from elastune.spec import Retention
+from elastune.tuner import Tuner
+from elastune.units import parse_duration
+
+ALGORITHMS: dict[str, Callable[..., Any]] = {cls.__name__: cls for cls in (ASHA, FIFO, Hyperband, SuccessiveHalving)}
+SECONDS = ("request", "boot", "lifetime", "notice", "start")
+"""Durations of the simulation section, which its fields in Python give in seconds."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads 1e-4 as a text; everybody means a number."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+def load_experiment(
+    path: Path, with_trainable: bool, storage: Path | None = None, journal: str | None = None
+) -> tuple[Tuner, Simulation]:
+    """The tuner and the simulation that a file describes. What the command line says goes before what the file says."""
+    fields = _read(path)
+    simulation = fields.pop("simulation", None) or {}
+    cluster = fields.pop("cluster", None) or {}
+    known = set(inspect.signature(Tuner).parameters)
+    fields |= _checked(cluster, {"machines", "devices"}, f"{path}: cluster")
+    _checked(fields, known, str(path), extra={"cluster", "simulation"})
+    for name in ("space", "metric", "algorithm"):
+        if name not in fields:
+            raise SpecError(f"{path}: {name} is missing")
+    fields["algorithm"] = _one_of(ALGORITHMS, fields["algorithm"], f"{path}: algorithm")
+    if "retention" in fields:
+        fields["retention"] = _build(Retention, fields["retention"], f"{path}: retention")
+    fields |= {name: given for name, given in (("storage", storage), ("journal", journal)) if given is not None}
+    trainable = fields.pop("trainable", None)
+    fields.setdefault("name", path.stem)
+    loaded = _load_trainable(trainable, path) if with_trainable else None
+    try:
+        tuner = Tuner(loaded, **fields)
+        return tuner, _simulation(simulation, fields, path)
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.load(path.read_text(), Loader=_Loader)
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: is not YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise SpecError(f"{path}: must be a mapping with space, metric and algorithm, is {type(content).__name__}")
+    return content
+
+
+def _checked(
+    given: object, known: set[str], where: str, extra: frozenset[str] | set[str] = frozenset()
+) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise SpecError(f"{where}: must be a mapping, is {given!r}")
+    for name in given:
+        if name not in known:
+            raise SpecError(f"{where}: unknown field {name!r}; {did_you_mean(str(name), known | extra)}")
+    return dict(given)
+
+
+def _build(make: Callable[..., Any], given: object, where: str, **more: Any) -> Any:
+    """Call a constructor with a mapping of its own arguments."""
+    parameters = {name: p for name, p in inspect.signature(make).parameters.items() if name not in more}
+    arguments = _checked({} if given is None else given, set(parameters), where)
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty and name not in arguments:
+            raise SpecError(f"{where}: {name} is missing")
+    try:
+        return make(**arguments, **more)
+    except SpecError as error:
+        raise SpecError(f"{where}: {error}") from None
+    except TypeError as error:
+        raise SpecError(f"{where}: {given!r} cannot be used: {error}") from None
+
+
+def _one_of(makers: Mapping[str, Callable[..., Any]], given: object, where: str, **more: Any) -> Any:
+    """`{Name: {its arguments}}` or just a name."""
+    if isinstance(given, str):
+        given = {given: None}
+    if not isinstance(given, Mapping) or len(given) != 1:
+        raise SpecError(f"{where}={given!r}: must be one name with its arguments; allowed: {', '.join(sorted(makers))}")
+    ((name, arguments),) = given.items()
+    if name not in makers:
+        raise SpecError(f"{where}={name!r}: {did_you_mean(str(name), makers)}")
+    return _build(makers[name], arguments, f"{where} {name}", **more)
+
+
+def _simulation(given: object, fields: Mapping[str, Any], path: Path) -> Simulation:
+    where = "simulation"
+    names = {"workload", "stragglers", "scaling", "faults", *SECONDS}
+    section = _checked(given, names, where)
+    arguments: dict[str, Any] = {name: section[name] for name in ("stragglers", "scaling") if name in section}
+    for name in SECONDS:
+        if name in section:
+            arguments[f"{name}_s"] = parse_duration(section[name], f"{where}.{name}") if section[name] != 0 else 0.0
+    if "faults" in section:
+        if not isinstance(section["faults"], list):
+            raise SpecError(f"{where}.faults={section['faults']!r}: must be a list")
+        arguments["faults"] = tuple(
+            _build(Fault, fault, f"{where}.faults[{i}]") for i, fault in enumerate(section["faults"])
+        )
+    if "workload" in section:
+        metric, mode = fields["metric"], fields.get("mode", "min")
+
+        def synthetic(
+            step: Any = 1.0, noise: float = 0.01, decay: float = 0.7, seed: int = fields.get("seed", 0)
+        ) -> Synthetic:
+            return Synthetic(metric, mode, step_s=parse_duration(step, "step"), noise=noise, decay=decay, seed=seed)
+
+        def table(file: str) -> Any:
+            return table_from_file(path.parent / file, metric)
+
+        def lcbench(folder: str, task: str) -> LCBench:
+            return LCBench(path.parent / folder, str(task), metric)
+
+        makers: dict[str, Callable[..., Any]] = {"synthetic": synthetic, "table": table, "lcbench": lcbench}
+        arguments["workload"] = _one_of(makers, section["workload"], f"{where}.workload")
+    made: Simulation = _build(Simulation, arguments, where)
+    return made
+
+
+def _load_trainable(given: object, path: Path) -> Any:
+    """`file.py:function`, relative to the YAML file, or `package.module:function`."""
+    if not isinstance(given, str) or given.count(":") != 1:
+        raise SpecError(f"{path}: trainable={given!r}: must be 'file.py:function' or 'package.module:function'")
+    place, function = given.split(":")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = _load_file(path.parent / place) if place.endswith(".py") else importlib.import_module(place)
+    except Exception as error:
+        raise SpecError(
+            f"{path}: trainable={given!r}: {place} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    if not hasattr(module, function):
+        names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise SpecError(f"{path}: trainable={given!r}: {place} has no {function!r}; {did_you_mean(function, names)}")
+    # The workers get the code itself: they need not find the file.
+    cloudpickle.register_pickle_by_value(module)
+    return getattr(module, function)
+
+
+def _load_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,477 @@
+"""All decisions: a turn of events comes in, decisions and commands come out. Pure, so that a replay gives the same
+again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any, ClassVar
+
+from elastune import messages as m
+from elastune.algorithm.base import Algorithm, AlgorithmEvent, Ended, Reported, TrialSource, Woken
+from elastune.allocate.base import Allocator, View
+from elastune.control.fleet import Fleet
+from elastune.control.retention import Keeper, forget, remember
+from elastune.control.spending import Spending
+from elastune.control.state import Trial
+from elastune.errors import JournalDamaged, did_you_mean
+from elastune.spec import Settings, TrialGroup
+
+MAX_BACKOFF_S = 60.0
+FAILURES_BEFORE_GIVING_UP = 3
+"""So many trials may fail before any has reported; then the run is over: the fault is in the code, not in a trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    decisions: tuple[m.AnyDecision, ...]
+    commands: tuple[m.AnyCommand, ...]
+
+
+class Controller:
+    """Holds the whole state of a run. `handle` is its only way to change."""
+
+    def __init__(self, settings: Settings, algorithm: Algorithm, allocator: Allocator, source: TrialSource) -> None:
+        self.settings = settings
+        self.trials: dict[str, Trial] = {}
+        self.done = False
+        self.fleet = Fleet(Spending(settings.limits, settings.price_usd_per_device_hour))
+        self._algorithm = algorithm
+        self._allocator = allocator
+        self._source = source
+        self._keeper = Keeper(settings.retention)
+        self._waiting: dict[str, None] = {}
+        self._widths: dict[str, int] = {}
+        self._timers: list[tuple[float, int, str | None]] = []
+        self._counter = 0
+        self._ending: tuple[m.RunStatus, str] | None = None
+        self._limit = self.fleet.spending.limit(0.0)
+        self._reports = 0
+        self._failed = 0
+        self._nodes_lost_in_a_row = 0
+        self._noted: set[str] = set()
+        self._begin(0.0)
+
+    # ------------------------------------------------------------------------------------------------- in and out
+
+    def handle(self, turn: m.Turn) -> Step:
+        self._begin(turn.at_s)
+        for index, event in enumerate(turn.events):
+            self._index = index
+            self._HANDLERS[type(event)](self, event)
+        self._fire_timers()
+        if self._ending is None and turn.at_s >= self._limit[0]:
+            self._end(self._limit[1], self._limit[2])
+        if self._changed:
+            self._fill()
+        return Step(tuple(self._decisions), tuple(self._commands))
+
+    def replay(self, record: m.Record) -> None:
+        """Go through a recorded turn again. What was suggested is taken from the record; all else must come out the
+        same.
+        """
+        self._source.recorded = deque(d for d in record.decisions if isinstance(d, m.Suggested))
+        step = self.handle(m.Turn(record.at_s, record.events))
+        self._source.recorded = None
+        for kind, recorded, again in (
+            ("decision", record.decisions, step.decisions),
+            ("command", record.commands, step.commands),
+        ):
+            if recorded != again:
+                raise JournalDamaged(_difference(kind, record.at_s, recorded, again))
+
+    @property
+    def wake_s(self) -> float | None:
+        """When the controller wants a turn even if nothing happens."""
+        if self._ending is not None:
+            return None
+        wake_s = min(self._timers[0][0] if self._timers else math.inf, self._limit[0])
+        return None if wake_s == math.inf else wake_s
+
+    def _begin(self, at_s: float) -> None:
+        self._at_s = at_s
+        self._index = 0
+        self._changed = False
+        self._commands: list[m.AnyCommand] = []
+        self._decisions: list[m.AnyDecision] = []
+        self._source.decisions = self._decisions
+
+    def _number(self) -> int:
+        self._counter += 1
+        return self._counter
+
+    def _note(self, level: Any, text: str) -> None:
+        """Tell the user, each thing once."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self._decisions.append(m.Note(level, text))
+
+    # ------------------------------------------------------------------------------------------------ the whole run
+
+    def _on_started(self, event: m.RunStarted) -> None:
+        self._changed = True
+
+    def _on_resumed(self, event: m.RunResumed) -> None:
+        self._changed = True
+        if self._ending is not None and self._ending[0] == "interrupted":
+            self._ending, self.done = None, False
+
+    def _on_interrupted(self, event: m.RunInterrupted) -> None:
+        self._end("interrupted", "interrupted by the user")
+
+    def _end(self, status: m.RunStatus, reason: str) -> None:
+        """No more starts: every running trial is checkpointed and leaves; then the run is over."""
+        self._changed = True
+        if self._ending is None:
+            self._ending = (status, reason)
+            for trial_id in self._widths:
+                self._pause(self.trials[trial_id], self.settings.grace_s)
+
+    def _finish(self, status: m.RunStatus, reason: str) -> None:
+        self.done = True
+        self._ending = (status, reason)
+        self._decisions.append(m.RunEnded(status, reason))
+        for node_id in list(self.fleet.nodes):
+            self._release(node_id)
+
+    def _succeed(self) -> None:
+        """Nothing runs, nothing waits, and the algorithm has no more: paused trials will never go on."""
+        for trial in self.trials.values():
+            if trial.status == "paused":
+                self._over(trial, "stopped", "not promoted")
+        if self._reports:
+            self._finish("succeeded", "every trial is done")
+        else:
+            self._finish("failed", f"no trial has reported a finite {self.settings.metric!r}")
+
+    # --------------------------------------------------------------------------------------------------- allocation
+
+    def _fill(self) -> None:
+        """Bring machines and trials to what the allocator wants; end the run when there is nothing left to do."""
+        if self._ending is not None:
+            if not self._widths and not self.done:
+                self._finish(*self._ending)
+            return
+        free = len(self.fleet.free)
+        while (wanted := free - len(self._waiting)) > 0:
+            groups = [group for group in self._algorithm.more(wanted, self._at_s) if group]
+            if not groups:
+                break
+            self._queue(groups)
+        if free and not self._waiting and not self._widths and not self._timers:
+            self._succeed()
+            return
+        target = self._allocator.allocate(View(free, self._widths, self._waiting), self._at_s)
+        self._hold(target.machines)
+        for trial_id in [trial_id for trial_id in self._widths if trial_id not in target.widths]:
+            self._pause(self.trials[trial_id], None)
+        for trial_id in [trial_id for trial_id in target.widths if trial_id not in self._widths]:
+            self._start(self.trials[trial_id], target.widths[trial_id])
+
+    def _hold(self, machines: int) -> None:
+        add, release = self.fleet.change(machines)
+        for node_id in release:
+            self._release(node_id)
+        self._commands.extend(m.AddNode(self._number(), node_id) for node_id in add)
+
+    def _release(self, node_id: str) -> None:
+        self.fleet.drop(node_id, self._at_s)
+        self._limit = self.fleet.spending.limit(self._at_s)
+        self._commands.append(m.ReleaseNode(self._number(), node_id))
+
+    def _queue(self, groups: Iterable[TrialGroup]) -> None:
+        for group in groups:
+            for run in group:
+                trial = self.trials.get(run.trial)
+                if trial is None:
+                    trial = self.trials[run.trial] = Trial(run.trial, run.config, run)
+                trial.run = run
+                self._waiting[trial.id] = None
+                self._changed = True
+
+    def _start(self, trial: Trial, width: int) -> None:
+        del self._waiting[trial.id]
+        self._widths[trial.id] = width
+        trial.slots = self.fleet.take(trial.id, width)
+        trial.status, trial.leaving = "running", False
+        trial.attempt += 1
+        checkpoint = trial.checkpoints[-1] if trial.checkpoints else None
+        self._commands.append(
+            m.StartTrial(
+                id=self._number(),
+                trial=trial.id,
+                attempt=trial.attempt,
+                lineage=trial.lineage,
+                config=trial.config,
+                iteration=checkpoint.iteration if checkpoint else 0,
+                checkpoint=checkpoint,
+                until_iteration=trial.run.until,
+                until_s=None,
+                final=trial.run.final,
+                slots=trial.slots,
+            )
+        )
+
+    def _pause(self, trial: Trial, within_s: float | None) -> None:
+        if not trial.leaving:
+            trial.leaving = True
+            self._commands.append(m.PauseTrial(self._number(), trial.id, trial.attempt, within_s))
+
+    def _left(self, trial: Trial) -> None:
+        self.fleet.give(trial.id, trial.slots)
+        del self._widths[trial.id]
+        trial.slots = ()
+        self._changed = True
+
+    def _requeue(self, trial: Trial) -> None:
+        """The run is not over: it goes on when it is its turn again."""
+        trial.status = "paused" if trial.checkpoints else "waiting"
+        self._decisions.append(m.StatusChanged(trial.id, trial.status))
+        self._waiting[trial.id] = None
+
+    # ----------------------------------------------------------------------------------------------------- machines
+
+    def _on_node_ready(self, event: m.NodeReady) -> None:
+        if event.node in self.fleet.nodes:
+            self.fleet.ready(event)
+            self._nodes_lost_in_a_row = 0
+            self._limit = self.fleet.spending.limit(self._at_s)
+            self._changed = True
+
+    def _on_node_notice(self, event: m.NodeNotice) -> None:
+        if event.node in self.fleet.nodes:
+            self.fleet.drain(event.node)
+            for trial_id in sorted(self.fleet.nodes[event.node].trials):
+                self._pause(self.trials[trial_id], max(0.0, event.gone_at_s - self._at_s))
+            self._changed = True
+
+    def _on_node_lost(self, event: m.NodeLost) -> None:
+        if event.node not in self.fleet.nodes:
+            return
+        node = self.fleet.drop(event.node, self._at_s)
+        self._limit = self.fleet.spending.limit(self._at_s)
+        self._note("warning", f"machine {node.id} is gone: {event.reason}")
+        for trial_id in sorted(node.trials):
+            trial = self.trials[trial_id]
+            self._left(trial)
+            if not trial.over:
+                self._requeue(trial)
+        self._changed = True
+        self._nodes_lost_in_a_row += 1
+        if self._nodes_lost_in_a_row > FAILURES_BEFORE_GIVING_UP and not node.devices:
+            self._end(
+                "failed",
+                f"{self._nodes_lost_in_a_row} machines in a row were lost before one was ready: {event.reason}",
+            )
+
+    # ------------------------------------------------------------------------------------------------------- trials
+
+    def _current(self, event: m.TrialEvent) -> Trial | None:
+        """The trial that an event is about; events of an older attempt are dropped."""
+        trial = self.trials.get(event.trial)
+        if trial is None or event.attempt != trial.attempt or not trial.slots:
+            self._decisions.append(m.EventHidden(self._index, "old attempt"))
+            return None
+        return trial
+
+    def _on_reported(self, event: m.TrialReported) -> None:
+        trial = self._current(event)
+        if trial is None:
+            return
+        if event.iteration <= trial.iteration:
+            self._decisions.append(m.EventHidden(self._index, "retrained"))
+            return
+        trial.iteration = event.iteration
+        trial.failures = 0
+        if trial.over:
+            return
+        metric = self.settings.metric
+        value = m.to_float(event.metrics[metric]) if metric in event.metrics else None
+        if value is None:
+            self._end("failed", _no_metric(metric, event))
+        elif not math.isfinite(value):
+            self._fail(trial, f"{metric}={value} at iteration {event.iteration}: must be a finite number")
+        else:
+            self._count(trial, value if self.settings.mode == "min" else -value)
+
+    def _count(self, trial: Trial, loss: float) -> None:
+        self._reports += 1
+        trial.loss = loss
+        if trial.best_loss is None or loss < trial.best_loss:
+            trial.best_loss = loss
+            out = self._keeper.rank(trial)
+            if out is not None and out != trial.id:
+                self._drop_superfluous(self.trials[out])
+        self._tell(Reported(trial.id, trial.iteration, loss))
+
+    def _on_checkpointed(self, event: m.TrialCheckpointed) -> None:
+        if (trial := self._current(event)) is not None:
+            self._keep(trial, event.checkpoint)
+
+    def _on_paused(self, event: m.TrialPaused) -> None:
+        if (trial := self._current(event)) is None:
+            return
+        self._left(trial)
+        self._keep(trial, event.checkpoint)
+        if trial.over:
+            return
+        if trial.run.until is None or event.iteration < trial.run.until:
+            self._requeue(trial)
+            return
+        if not trial.run.final and event.checkpoint is None:
+            self._note(
+                "warning",
+                "the trainable gives no checkpoint to report(): a paused trial starts from zero when it goes on",
+            )
+        trial.status = "completed" if trial.run.final else "paused"
+        self._ended(trial, over=False)
+
+    def _on_returned(self, event: m.TrialReturned) -> None:
+        if (trial := self._current(event)) is None:
+            return
+        self._left(trial)
+        self._keep(trial, event.checkpoint)
+        if trial.over:
+            return
+        if trial.loss is None:
+            self._fail(trial, "the trainable returned without calling elastune.report()")
+        else:
+            trial.status = "completed"
+            self._ended(trial, over=True)
+
+    def _ended(self, trial: Trial, over: bool) -> None:
+        """A run has come to its end with a value: the searcher learns from it, the algorithm goes on."""
+        assert trial.loss is not None
+        self._decisions.append(m.StatusChanged(trial.id, trial.status))
+        value = trial.loss if self.settings.mode == "min" else -trial.loss
+        self._source.observe(trial.id, trial.config, trial.iteration, value, trial.over)
+        self._drop_superfluous(trial)
+        self._tell(Ended(trial.id, trial.iteration, trial.loss, over))
+
+    def _on_failed(self, event: m.TrialFailed) -> None:
+        # While nothing has ever worked, trying the same code again only delays the news.
+        self._retry_or_fail(event, event.error, event.final or not self._reports)
+
+    def _on_lost(self, event: m.TrialLost) -> None:
+        self._retry_or_fail(event, event.reason, False)
+
+    def _retry_or_fail(self, event: m.TrialFailed | m.TrialLost, reason: str, final: bool) -> None:
+        if (trial := self._current(event)) is None:
+            return
+        self._left(trial)
+        if trial.over:
+            self._drop_superfluous(trial)
+            return
+        trial.failures += 1
+        if self._ending is not None:
+            self._requeue(trial)
+        elif final or trial.failures > self.settings.max_retries:
+            self._fail(trial, reason)
+        else:
+            backoff_s = min(2.0 ** (trial.failures - 1), MAX_BACKOFF_S)
+            self._note("warning", f"trial {trial.id} is tried again in {backoff_s:g} s: {reason}")
+            trial.status = "waiting"
+            self._decisions.append(m.StatusChanged(trial.id, trial.status, reason))
+            heappush(self._timers, (self._at_s + backoff_s, self._number(), trial.id))
+
+    def _fail(self, trial: Trial, reason: str) -> None:
+        self._note("warning", f"trial {trial.id} failed: {reason}")
+        self._source.observe(trial.id, trial.config, trial.iteration, None, True)
+        self._over(trial, "failed", reason)
+        self._failed += 1
+        if not self._reports and self._failed >= FAILURES_BEFORE_GIVING_UP:
+            self._end("failed", f"the first {self._failed} trials failed, none has reported anything: {reason}")
+        self._tell(Ended(trial.id, trial.iteration, None, over=True))
+
+    def _over(self, trial: Trial, status: m.TrialStatus, reason: str) -> None:
+        """The trial will never train again; if it still does, it is told to stop."""
+        trial.status = status
+        self._decisions.append(m.StatusChanged(trial.id, status, reason))
+        self._waiting.pop(trial.id, None)
+        if trial.slots and not trial.leaving:
+            trial.leaving = True
+            self._commands.append(m.StopTrial(self._number(), trial.id, trial.attempt, self.settings.grace_s))
+        self._drop_superfluous(trial)
+        self._changed = True
+
+    def _on_damaged(self, event: m.CheckpointDamaged) -> None:
+        if (trial := self._current(event)) is None:
+            return
+        self._left(trial)
+        self._note("warning", f"trial {trial.id}: {event.reason}; the checkpoint before it is used")
+        forget(trial, event.checkpoint)
+        self._commands.append(m.DropCheckpoint(self._number(), event.checkpoint))
+        if not trial.over:
+            self._requeue(trial)
+
+    def _on_warned(self, event: m.TrialWarned) -> None:
+        self._note("warning", event.text)
+
+    # -------------------------------------------------------------------------------- algorithm, timers, checkpoints
+
+    def _tell(self, event: AlgorithmEvent) -> None:
+        actions = self._algorithm.on(event, self._at_s)
+        self._queue(actions.groups)
+        for trial_id in actions.stops:
+            if not self.trials[trial_id].over:
+                self._over(self.trials[trial_id], "stopped", "not promoted")
+        if actions.wake_s is not None:
+            heappush(self._timers, (actions.wake_s, self._number(), None))
+
+    def _fire_timers(self) -> None:
+        while self._timers and self._timers[0][0] <= self._at_s:
+            _, _, trial_id = heappop(self._timers)
+            self._changed = True
+            if trial_id is None:
+                self._tell(Woken())
+            elif not self.trials[trial_id].over:
+                self._waiting[trial_id] = None
+
+    def _keep(self, trial: Trial, checkpoint: m.Checkpoint | None) -> None:
+        if checkpoint is not None:
+            remember(trial, checkpoint)
+            if trial.loss is not None and checkpoint.iteration == trial.iteration:
+                trial.losses[checkpoint.iteration] = trial.loss
+            self._drop_superfluous(trial)
+
+    def _drop_superfluous(self, trial: Trial) -> None:
+        for checkpoint in self._keeper.superfluous(trial):
+            forget(trial, checkpoint)
+            self._commands.append(m.DropCheckpoint(self._number(), checkpoint))
+
+    _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
+        m.RunStarted: _on_started,
+        m.RunResumed: _on_resumed,
+        m.RunInterrupted: _on_interrupted,
+        m.NodeReady: _on_node_ready,
+        m.NodeNotice: _on_node_notice,
+        m.NodeLost: _on_node_lost,
+        m.TrialReported: _on_reported,
+        m.TrialCheckpointed: _on_checkpointed,
+        m.TrialPaused: _on_paused,
+        m.TrialReturned: _on_returned,
+        m.TrialFailed: _on_failed,
+        m.TrialLost: _on_lost,
+        m.CheckpointDamaged: _on_damaged,
+        m.TrialWarned: _on_warned,
+    }
+
+
+def _no_metric(metric: str, event: m.TrialReported) -> str:
+    given = event.metrics.get(metric)
+    if given is not None:
+        return f"trial {event.trial} reported {metric}={given!r}: must be a number"
+    return f"trial {event.trial} reported no metric {metric!r}: {did_you_mean(metric, event.metrics)}"
+
+
+def _difference(kind: str, at_s: float, recorded: tuple[object, ...], again: tuple[object, ...]) -> str:
+    pairs = [pair for pair in zip(recorded, again, strict=False) if pair[0] != pair[1]]
+    first = pairs[0] if pairs else (f"{len(recorded)} of them", f"{len(again)} of them")
+    return (
+        f"the journal cannot be replayed: at {at_s:g} s the recorded {kind} is {first[0]}, this version "
+        f"makes {first[1]}. Resume with the version of Elastune and of the code that wrote it"
+    )

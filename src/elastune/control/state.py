@@ -1,0 +1,46 @@
+"""What the controller knows about trials and machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elastune.messages import Checkpoint, Config, Slot, TrialStatus
+from elastune.spec import Run
+
+OVER: frozenset[TrialStatus] = frozenset({"completed", "stopped", "failed"})
+
+
+@dataclass(slots=True)
+class Trial:
+    """One configuration and how far it got. It holds slots from StartTrial until it is known to have left them."""
+
+    id: str
+    config: Config
+    run: Run
+    status: TrialStatus = "waiting"
+    attempt: int = 0
+    lineage: int = 0
+    iteration: int = 0
+    loss: float | None = None
+    best_loss: float | None = None
+    losses: dict[int, float] = field(default_factory=dict)
+    """Losses at the iterations that have a checkpoint: what keep-best goes by."""
+    failures: int = 0
+    """In a row, without a new iteration in between."""
+    slots: tuple[Slot, ...] = ()
+    leaving: bool = False
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+
+    @property
+    def over(self) -> bool:
+        return self.status in OVER
+
+
+@dataclass(slots=True)
+class Node:
+    """A machine that was asked for. It is ready once it has devices, and draining after a revocation notice."""
+
+    id: str
+    devices: int = 0
+    draining: bool = False
+    trials: set[str] = field(default_factory=set)

@@ -1,0 +1,153 @@
+"""An experiment: everything a user asked for, checked when it is made, before anything is written or started."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pickle
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from elastune.algorithm.base import Algorithm, TrialSource
+from elastune.allocate import FirstComeFirstServed
+from elastune.control.controller import Controller
+from elastune.errors import SpecError
+from elastune.search import GridSearcher, Searcher, make_searcher
+from elastune.space import Space
+from elastune.spec import Limits, Mode, Retention, Settings, require_int
+from elastune.units import parse_duration, parse_money
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+
+Duration = str | float | timedelta
+Money = str | float
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    settings: Settings
+    space: Space
+    algorithm: Algorithm
+    searcher: Searcher
+    seed: int
+    machines: int
+    devices: int
+    checkpoint_every_s: float
+
+    def controller(self) -> Controller:
+        """A controller at the very beginning. It gets copies: the same experiment can be run again."""
+        algorithm, searcher = cloudpickle.loads(cloudpickle.dumps((self.algorithm, self.searcher)))
+        searcher.setup(self.space, self.settings.mode, self.seed)
+        source = TrialSource(self.settings.name, searcher)
+        algorithm.setup(source)
+        return Controller(self.settings, algorithm, FirstComeFirstServed(self.machines), source)
+
+    def describe(self) -> dict[str, Any]:
+        """For people who read the journal."""
+        return {
+            "space": self.space.describe(),
+            "algorithm": {type(self.algorithm).__name__: _arguments(self.algorithm)},
+            "searcher": repr(self.searcher) if "object at" not in repr(self.searcher) else type(self.searcher).__name__,
+            "machines": self.machines,
+            "devices": self.devices,
+        }
+
+
+def make_experiment(
+    *,
+    space: Mapping[str, Any] | Space,
+    metric: str,
+    mode: Mode,
+    algorithm: Algorithm,
+    searcher: str | Searcher | BaseSampler | None,
+    deadline: Duration | None,
+    budget: Money | None,
+    price: Money | None,
+    seed: int,
+    name: str,
+    machines: int,
+    devices: int | None,
+    checkpoint_every: Duration,
+    retention: Retention,
+    max_retries: int,
+    grace: Duration,
+) -> Experiment:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise SpecError(f"name={name!r}: must be letters, digits, '-', '_' and '.', beginning with a letter or digit")
+    if not isinstance(metric, str) or not metric:
+        raise SpecError(f"metric={metric!r}: must be the name of a number that the trainable reports, such as 'loss'")
+    if mode not in ("min", "max"):
+        raise SpecError(f"mode={mode!r}: must be 'min' (less is better) or 'max'")
+    if not isinstance(algorithm, Algorithm):
+        raise SpecError(f"algorithm={algorithm!r}: must be an object such as ASHA(n=32, r=1, R=50)")
+    if not isinstance(retention, Retention):
+        raise SpecError(f"retention={retention!r}: must be a Retention(keep_last=..., keep_best=...)")
+    require_int("seed", seed, 0)
+    require_int("machines", machines, 1)
+    require_int("max_retries", max_retries, 0)
+    devices = os.cpu_count() or 1 if devices is None else devices
+    require_int("devices", devices, 1)
+    space = space if isinstance(space, Space) else Space(space)
+    limits = Limits(
+        None if deadline is None else parse_duration(deadline, "deadline"),
+        None if budget is None else parse_money(budget, "budget"),
+    )
+    if limits.budget_usd is not None and price is None:
+        raise SpecError(f"budget={budget!r} needs a price: give price='$0.10', per device and hour")
+    if getattr(algorithm, "n", 1) is None and limits == Limits():
+        raise SpecError(f"{type(algorithm).__name__}(n=None) would never end: give n, a deadline or a budget")
+    settings = Settings(
+        name=name,
+        metric=metric,
+        mode=mode,
+        limits=limits,
+        price_usd_per_device_hour=0.0 if price is None else parse_money(price, "price"),
+        max_retries=max_retries,
+        grace_s=parse_duration(grace, "grace"),
+        retention=retention,
+    )
+    chosen = make_searcher(searcher) if searcher is not None else make_searcher("grid" if space.has_grid else "random")
+    experiment = Experiment(
+        settings,
+        space,
+        algorithm,
+        chosen,
+        seed,
+        machines,
+        devices,
+        parse_duration(checkpoint_every, "checkpoint_every"),
+    )
+    _try_out(experiment)
+    return experiment
+
+
+def _try_out(experiment: Experiment) -> None:
+    """What only shows when the pieces meet: a searcher that cannot search the space, too few configurations."""
+    try:
+        searcher: Searcher = pickle.loads(cloudpickle.dumps(experiment.searcher))
+        cloudpickle.dumps(experiment.algorithm)
+    except Exception as error:
+        raise SpecError(f"algorithm and searcher must be picklable, so that a run can be resumed: {error}") from error
+    searcher.setup(experiment.space, experiment.settings.mode, experiment.seed)
+    stages = experiment.algorithm.stages()
+    if isinstance(searcher, GridSearcher) and stages:
+        wanted = sum(stage.trials for stage in stages if stage.start == 0)
+        if wanted > searcher.count():
+            raise SpecError(
+                f"{type(experiment.algorithm).__name__} trains {wanted} configurations, the grid has "
+                f"{searcher.count()}: lower n to {searcher.count()}, or add values to grid_search"
+            )
+
+
+def _arguments(algorithm: Algorithm) -> dict[str, Any]:
+    names = inspect.signature(type(algorithm).__init__).parameters
+    found = {name: getattr(algorithm, name, None) for name in names if name != "self"}
+    return {name: value for name, value in found.items() if isinstance(value, str | int | float | bool | None)}

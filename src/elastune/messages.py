@@ -1,0 +1,328 @@
+"""Every event and every command: all that the controller and the world say to each other.
+
+An event tells what happened, a command what shall happen, a decision what the controller chose for reasons that are not
+in the events alone. A turn is one batch of events with one time. A record is a turn with what the controller made of
+it: the unit of the journal.
+
+The messages are msgspec structs: they are made, written and read tens of thousands of times a second in a simulation.
+Times are seconds since the run began; downtime counts.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import msgspec
+
+Scalar = bool | int | float | str
+Config = dict[str, Any]
+Metrics = dict[str, Scalar]
+
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def to_scalar(value: float) -> Scalar:
+    """A float as it travels: JSON has no NaN and no infinity, so these become their names."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def to_float(value: Scalar) -> float | None:
+    """The number that a metric stands for, or None where it is a text that is no number."""
+    if isinstance(value, str):
+        return _NON_FINITE.get(value)
+    return float(value)
+
+
+class Slot(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """Where one worker process of a trial lives: a device of a machine."""
+
+    node: str
+    device: int
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A saved state of a trial: its place in the checkpoint store, and how to tell that it is whole."""
+
+    trial: str
+    lineage: int
+    iteration: int
+    path: str
+    sha256: str
+    size_bytes: int
+
+
+# ---------------------------------------------------------------------------------------------------------- events
+
+
+class Event(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
+    """Something that happened in the world."""
+
+
+class RunStarted(Event, frozen=True):
+    """The first event of every journal: what was asked for, by whom it can be read, and when it began."""
+
+    name: str
+    metric: str
+    mode: Literal["min", "max"]
+    seed: int
+    deadline_s: float | None
+    budget_usd: float | None
+    price_usd_per_device_hour: float
+    started_unix_s: float
+    experiment: dict[str, Any]
+    versions: dict[str, str]
+
+
+class RunResumed(Event, frozen=True):
+    """A new driver took over. What the old one left behind follows in the same turn, as losses."""
+
+
+class RunInterrupted(Event, frozen=True):
+    """The user asked for an orderly end: pause everything, keep every checkpoint."""
+
+
+class NodeReady(Event, frozen=True):
+    node: str
+    devices: int
+    billed_from_s: float
+
+
+class NodeNotice(Event, frozen=True):
+    """The machine will be taken away at `gone_at_s`."""
+
+    node: str
+    gone_at_s: float
+
+
+class NodeLost(Event, frozen=True):
+    node: str
+    reason: str
+
+
+class TrialReported(Event, frozen=True):
+    trial: str
+    attempt: int
+    iteration: int
+    metrics: Metrics
+
+
+class TrialCheckpointed(Event, frozen=True):
+    """Saved along the way; the trial goes on."""
+
+    trial: str
+    attempt: int
+    checkpoint: Checkpoint
+
+
+class TrialPaused(Event, frozen=True):
+    """The trial left its slots: its run is used up, or it was told to pause or stop. Without a checkpoint it starts
+    anew.
+    """
+
+    trial: str
+    attempt: int
+    iteration: int
+    checkpoint: Checkpoint | None
+
+
+class TrialReturned(Event, frozen=True):
+    """The user's function came to its own end."""
+
+    trial: str
+    attempt: int
+    iteration: int
+    checkpoint: Checkpoint | None
+
+
+class TrialFailed(Event, frozen=True):
+    """The user's code raised. With `final`, trying again cannot help."""
+
+    trial: str
+    attempt: int
+    error: str
+    traceback: str
+    final: bool = False
+
+
+class TrialLost(Event, frozen=True):
+    """The worker or its machine is gone, through no fault of the user's code."""
+
+    trial: str
+    attempt: int
+    reason: str
+
+
+class CheckpointDamaged(Event, frozen=True):
+    """The checkpoint a trial should start from cannot be read, or is not what was written. The trial did not start."""
+
+    trial: str
+    attempt: int
+    checkpoint: Checkpoint
+    reason: str
+
+
+class TrialWarned(Event, frozen=True):
+    """Advice from the worker for the user."""
+
+    trial: str
+    attempt: int
+    text: str
+
+
+AnyEvent = (
+    RunStarted
+    | RunResumed
+    | RunInterrupted
+    | NodeReady
+    | NodeNotice
+    | NodeLost
+    | TrialReported
+    | TrialCheckpointed
+    | TrialPaused
+    | TrialReturned
+    | TrialFailed
+    | TrialLost
+    | CheckpointDamaged
+    | TrialWarned
+)
+TrialEvent = (
+    TrialReported
+    | TrialCheckpointed
+    | TrialPaused
+    | TrialReturned
+    | TrialFailed
+    | TrialLost
+    | CheckpointDamaged
+    | TrialWarned
+)
+
+# -------------------------------------------------------------------------------------------------------- commands
+
+
+class Command(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
+    """Something that shall happen. The number makes it idempotent: a command that was carried out is not again."""
+
+    id: int
+
+
+class AddNode(Command, frozen=True):
+    node: str
+
+
+class ReleaseNode(Command, frozen=True):
+    node: str
+
+
+class StartTrial(Command, frozen=True):
+    """Train from `iteration` (where the checkpoint is) until one of the ends; no report on the way waits for an answer.
+
+    With `final` the trial will not be asked to go on afterwards.
+    """
+
+    trial: str
+    attempt: int
+    lineage: int
+    config: Config
+    iteration: int
+    checkpoint: Checkpoint | None
+    until_iteration: int | None
+    until_s: float | None
+    final: bool
+    slots: tuple[Slot, ...]
+
+
+class PauseTrial(Command, frozen=True):
+    """Checkpoint at the next report and leave the slots; killed if that takes longer than `within_s`."""
+
+    trial: str
+    attempt: int
+    within_s: float | None
+
+
+class StopTrial(Command, frozen=True):
+    """Leave the slots at the next report, nothing need be kept; killed if that takes longer than `within_s`."""
+
+    trial: str
+    attempt: int
+    within_s: float | None
+
+
+class DropCheckpoint(Command, frozen=True):
+    checkpoint: Checkpoint
+
+
+AnyCommand = AddNode | ReleaseNode | StartTrial | PauseTrial | StopTrial | DropCheckpoint
+
+# ------------------------------------------------------------------------------------------------------- decisions
+
+TrialStatus = Literal["waiting", "running", "paused", "completed", "stopped", "failed"]
+RunStatus = Literal["succeeded", "deadline", "budget", "interrupted", "failed"]
+
+
+class Decision(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
+    """Something the controller chose. Replaying the journal reads it back instead of choosing again."""
+
+
+class Suggested(Decision, frozen=True):
+    """The searcher's answer for a new trial; None: it has no more."""
+
+    trial: str
+    config: Config | None
+
+
+class StatusChanged(Decision, frozen=True):
+    """A trial is in a new state. `paused` may go on later; completed, stopped and failed are final."""
+
+    trial: str
+    status: TrialStatus
+    reason: str = ""
+
+
+class EventHidden(Decision, frozen=True):
+    """The event at this place of the turn counts for nothing: trained again after a restore, or of an older attempt."""
+
+    index: int
+    reason: Literal["retrained", "old attempt"]
+
+
+class Note(Decision, frozen=True):
+    """A sentence for the user."""
+
+    level: Literal["info", "warning", "error"]
+    text: str
+
+
+class RunEnded(Decision, frozen=True):
+    status: RunStatus
+    reason: str
+
+
+AnyDecision = Suggested | StatusChanged | EventHidden | Note | RunEnded
+
+
+class Turn(msgspec.Struct, frozen=True):
+    at_s: float
+    events: tuple[AnyEvent, ...]
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One line of the journal: a turn, what was decided, and the commands that followed."""
+
+    at_s: float
+    events: tuple[AnyEvent, ...]
+    decisions: tuple[AnyDecision, ...]
+    commands: tuple[AnyCommand, ...]
+
+
+class Inventory(msgspec.Struct, frozen=True):
+    """What is there: the machines, and the attempt each running trial is in."""
+
+    nodes: frozenset[str]
+    trials: dict[str, int]
+
+
+encode_record = msgspec.json.Encoder().encode
+decode_record = msgspec.json.Decoder(Record).decode

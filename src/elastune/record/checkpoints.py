@@ -1,0 +1,275 @@
+"""The checkpoint store: saved states of trials, in any place fsspec can reach.
+
+A checkpoint is two files: the payload and, beside it, a manifest. Each is written under a temporary name and renamed,
+the manifest last, so that a manifest is the mark of a complete checkpoint, whenever the writer may have been killed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickle
+import secrets
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import cloudpickle
+import msgspec
+from fsspec import AbstractFileSystem
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileOpener, LocalFileSystem
+
+from elastune.errors import ElastuneError, SpecError, StorageError
+from elastune.messages import Checkpoint
+
+_CHUNK = 1 << 20
+_IN_MEMORY_BYTES = 64 << 20
+_PAYLOAD, _MANIFEST, _UNFINISHED = ".ckpt", ".json", ".tmp"
+
+Checkpoints = list[Checkpoint]  # the store has a method of the name `list`
+
+
+class CheckpointDamagedError(StorageError):
+    """A checkpoint that is missing, or is not what was written."""
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    checkpoint: Checkpoint
+    kind: Literal["pickle", "tar"]
+
+
+class CheckpointStore:
+    """It has no open handles, so it can be pickled and travels to the workers."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        with self._explained("opened"):
+            fs, root = self._place()
+        if isinstance(fs, LocalFileSystem):
+            self.url = root  # absolute: a worker may have another working directory
+
+    def save(self, value: Any, *, trial: str, lineage: int, iteration: int, attempt: int) -> Checkpoint:
+        """Keep a value: a `pathlib.Path` as the file or directory it names, anything else as a pickle."""
+        path = f"{trial}/{lineage}-{iteration:08d}-{attempt}{_PAYLOAD}"
+        with self._writing(path) as payload:
+            if isinstance(value, Path):
+                _pack(value, payload, trial)
+            else:
+                _pickle(value, payload, trial)
+        checkpoint = Checkpoint(trial, lineage, iteration, path, payload.sha256.hexdigest(), payload.size_bytes)
+        with self._writing(_manifest_of(path)) as manifest:
+            manifest.write(msgspec.json.encode(_Manifest(checkpoint, "tar" if isinstance(value, Path) else "pickle")))
+        return checkpoint
+
+    def load(self, checkpoint: Checkpoint) -> Any:
+        """The value again; nothing is unpickled before size and checksum are right.
+
+        A file or directory is unpacked into a fresh temporary directory, which the caller owns, and its path returned.
+        """
+        with self._explained("read"):
+            with self._open(_manifest_of(checkpoint.path)) as file:
+                try:
+                    kind = msgspec.json.decode(file.read(), type=_Manifest).kind
+                except msgspec.DecodeError as error:
+                    raise self._damaged(_manifest_of(checkpoint.path), f"is no manifest: {error}") from error
+            with self._open(checkpoint.path) as source, _seekable(source) as payload:
+                self._verify(payload, checkpoint)
+                return self._unpack(payload, checkpoint) if kind == "tar" else self._unpickle(payload, checkpoint)
+
+    def drop(self, checkpoint: Checkpoint) -> None:
+        """Delete it, if it is there. The manifest goes first: what a kill in between leaves is no checkpoint."""
+        with self._explained("deleted from"):
+            fs, root = self._place()
+            for name in (_manifest_of(checkpoint.path), checkpoint.path):
+                with suppress(FileNotFoundError):
+                    fs.rm_file(f"{root}/{name}")
+
+    def list(self, trial: str | None = None) -> Checkpoints:
+        """All complete checkpoints, or those of a trial, in order of trial, lineage and iteration."""
+        found: Checkpoints = []
+        with self._explained("listed"):
+            fs, root = self._place()
+            sizes = self._sizes(f"{root}/{trial}" if trial else root)
+            for name in sizes:
+                if name.endswith(_MANIFEST):
+                    with suppress(msgspec.DecodeError, FileNotFoundError):
+                        checkpoint = msgspec.json.decode(fs.cat_file(f"{root}/{name}"), type=_Manifest).checkpoint
+                        if sizes.get(checkpoint.path) == checkpoint.size_bytes:
+                            found.append(checkpoint)
+        return sorted(found, key=lambda each: (each.trial, each.lineage, each.iteration, each.path))
+
+    def sweep(self) -> None:
+        """Remove what killed writers left behind. Only while nobody saves: an unfinished file looks just the same."""
+        with self._explained("swept"):
+            fs, root = self._place()
+            names = self._sizes(root)
+            for name in names:
+                orphan = name.endswith(_PAYLOAD) and _manifest_of(name) not in names
+                if orphan or name.endswith(_UNFINISHED):
+                    with suppress(FileNotFoundError):
+                        fs.rm_file(f"{root}/{name}")
+
+    def _place(self) -> tuple[AbstractFileSystem, str]:
+        fs, root = url_to_fs(self.url)
+        return fs, root
+
+    def _sizes(self, folder: str) -> dict[str, int]:
+        """The size of every file in a folder, by its path in the store."""
+        fs, root = self._place()
+        fs.invalidate_cache()  # others write here too
+        return {name.removeprefix(f"{root}/"): info["size"] for name, info in fs.find(folder, detail=True).items()}
+
+    @contextmanager
+    def _writing(self, path: str) -> Iterator[_Hashed]:
+        """A file that gets its name only when it is complete and, where that can be forced, on the disk."""
+        with self._explained("written"):
+            fs, root = self._place()
+            final = f"{root}/{path}"
+            folder = final.rpartition("/")[0]
+            unfinished = f"{final}.{secrets.token_hex(4)}{_UNFINISHED}"
+            try:
+                fs.makedirs(folder, exist_ok=True)
+                with fs.open(unfinished, "wb") as file:
+                    yield _Hashed(file)
+                    if isinstance(fs, LocalFileSystem):
+                        file.flush()
+                        os.fsync(file.fileno())
+                if isinstance(fs, LocalFileSystem):
+                    os.replace(unfinished, final)
+                    _sync_folder(folder)
+                else:
+                    fs.mv(unfinished, final)
+            except BaseException:
+                with suppress(Exception):
+                    fs.rm_file(unfinished)
+                raise
+
+    def _open(self, path: str) -> IO[bytes]:
+        fs, root = self._place()
+        try:
+            file: IO[bytes] = fs.open(f"{root}/{path}", "rb")
+        except FileNotFoundError as error:
+            raise self._damaged(path, "is missing") from error
+        return file
+
+    def _verify(self, payload: IO[bytes], checkpoint: Checkpoint) -> None:
+        size = payload.seek(0, os.SEEK_END)
+        if size != checkpoint.size_bytes:
+            raise self._damaged(checkpoint.path, f"has {size} bytes, but {checkpoint.size_bytes} were written")
+        payload.seek(0)
+        sha256 = hashlib.sha256()
+        while chunk := payload.read(_CHUNK):
+            sha256.update(chunk)
+        if sha256.hexdigest() != checkpoint.sha256:
+            raise self._damaged(checkpoint.path, "is not what was written: its sha256 differs")
+        payload.seek(0)
+
+    def _unpack(self, payload: IO[bytes], checkpoint: Checkpoint) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="elastune-checkpoint-"))
+        try:
+            with tarfile.open(fileobj=payload, mode="r:") as tar:
+                tar.extractall(folder, filter="data")
+            return next(folder.iterdir())
+        except BaseException as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, tarfile.TarError):
+                raise self._damaged(checkpoint.path, f"cannot be unpacked: {error}") from error
+            raise
+
+    def _unpickle(self, payload: IO[bytes], checkpoint: Checkpoint) -> Any:
+        try:
+            return pickle.load(payload)
+        except Exception as error:
+            raise SpecError(
+                f"checkpoint {checkpoint.path} in {self.url} of trial {checkpoint.trial!r} is whole, but cannot be "
+                f"unpickled here ({error!r}): what it is made of must be importable on the workers"
+            ) from error
+
+    def _damaged(self, path: str, why: str) -> CheckpointDamagedError:
+        return CheckpointDamagedError(f"checkpoint file {path} in {self.url} {why}")
+
+    @contextmanager
+    def _explained(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except ElastuneError:
+            raise
+        except Exception as error:  # file systems raise whatever their libraries do
+            reason = str(error) if isinstance(error, OSError) and error.errno else repr(error)
+            raise StorageError(f"the checkpoint store {self.url} cannot be {doing}: {reason}") from error
+
+
+class _Hashed(io.RawIOBase):
+    """Counts and hashes what passes through to a file, and remembers whose fault a failure was."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__()
+        self.sha256 = hashlib.sha256()
+        self.size_bytes = 0
+        self.failed = False
+        self._file = file
+
+    def write(self, data: Any, /) -> int:
+        try:
+            self._file.write(data)
+        except BaseException:
+            self.failed = True
+            raise
+        self.sha256.update(data)
+        size = memoryview(data).nbytes
+        self.size_bytes += size
+        return size
+
+
+def _pack(value: Path, payload: _Hashed, trial: str) -> None:
+    """Links are followed: a link to somewhere else would not lead there on another machine."""
+    path = value.resolve()
+    if not path.exists():
+        raise SpecError(
+            f"trial {trial!r} gave the path {value} as its checkpoint, but there is no such file or directory: "
+            "write it before its path is given"
+        )
+    with tarfile.open(fileobj=payload, mode="w|", bufsize=_CHUNK, dereference=True) as tar:
+        tar.add(path, arcname=path.name)
+
+
+def _pickle(value: Any, payload: _Hashed, trial: str) -> None:
+    try:
+        cloudpickle.dump(value, payload)
+    except Exception as error:
+        if payload.failed:
+            raise
+        raise SpecError(
+            f"the checkpoint of trial {trial!r}, a {type(value).__name__}, cannot be pickled: {error}. Give plain "
+            "values (numbers, texts, arrays, a state_dict) or the pathlib.Path of a file or directory that you wrote"
+        ) from error
+
+
+@contextmanager
+def _seekable(source: IO[bytes]) -> Iterator[IO[bytes]]:
+    """A file that is read twice; what comes from afar is fetched only once."""
+    if isinstance(source, LocalFileOpener):
+        yield source
+        return
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as copy:
+        shutil.copyfileobj(source, copy, _CHUNK)
+        yield copy
+
+
+def _manifest_of(path: str) -> str:
+    return path.removesuffix(_PAYLOAD) + _MANIFEST
+
+
+def _sync_folder(path: str) -> None:
+    """Make a rename last through a power failure."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,348 @@
+"""Reads a journal into what people want to see: trials, machines, cost, the best so far.
+
+A fold over records and nothing else, so the same view serves a run that goes on, a run of last year and a simulated
+one. Whatever the controller hid (an older attempt, training done again) counts for nothing here either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, get_args
+
+from elastune import cost
+from elastune.cost import MachineUse
+from elastune.errors import StorageError
+from elastune.messages import (
+    AnyCommand,
+    AnyDecision,
+    AnyEvent,
+    Checkpoint,
+    CheckpointDamaged,
+    Config,
+    DropCheckpoint,
+    EventHidden,
+    Metrics,
+    NodeLost,
+    NodeReady,
+    Note,
+    Record,
+    ReleaseNode,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    RunStatus,
+    Slot,
+    StartTrial,
+    StatusChanged,
+    Suggested,
+    TrialCheckpointed,
+    TrialFailed,
+    TrialLost,
+    TrialPaused,
+    TrialReported,
+    TrialReturned,
+    TrialStatus,
+    to_float,
+)
+
+BusyEnd = Literal["open", "left", "failed", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """A trial on a device, from when it was told to start there until it left; `open`: it is there still."""
+
+    slot: Slot
+    trial: str
+    from_s: float
+    to_s: float
+    end: BusyEnd
+
+
+@dataclass(frozen=True, slots=True)
+class BestPoint:
+    """The moment a value better than all before it was reported, and what the run had cost by then."""
+
+    at_s: float
+    cost_usd: float
+    value: float
+    trial: str
+    iteration: int
+
+
+class Report(NamedTuple):
+    at_s: float
+    iteration: int
+    metrics: Metrics
+
+
+@dataclass(slots=True)
+class TrialView:
+    """What is known of one trial. `config` is the newest one; `best_config` the one its best value was reached with."""
+
+    id: str
+    config: Config
+    status: TrialStatus = "waiting"
+    reason: str = ""
+    iteration: int = 0
+    attempt: int | None = None
+    attempts: int = 0
+    lineage: int = 0
+    value: float | None = None
+    best_value: float | None = None
+    best_iteration: int | None = None
+    best_lineage: int | None = None
+    best_config: Config | None = None
+    reports: list[Report] = field(default_factory=list)
+    failures: list[TrialFailed] = field(default_factory=list)
+    losses: int = 0
+    last_checkpoint: Checkpoint | None = None
+    best_checkpoint: Checkpoint | None = None
+    slots: tuple[Slot, ...] = ()
+    """The devices it is on now, since `held_from_s`."""
+    held_from_s: float = 0.0
+    segments: list[Busy] = field(default_factory=list)
+    """The devices it was on before; `RunView.segments()` has both."""
+    start_s: float | None = None
+    end_s: float | None = None
+
+    def is_best(self, checkpoint: Checkpoint) -> bool:
+        return (checkpoint.lineage, checkpoint.iteration) == (self.best_lineage, self.best_iteration)
+
+    def saved(self, checkpoint: Checkpoint | None) -> None:
+        if checkpoint is not None:
+            self.last_checkpoint = checkpoint
+            if self.is_best(checkpoint):
+                self.best_checkpoint = checkpoint
+
+    def improved(self, value: float, iteration: int) -> None:
+        self.best_value, self.best_iteration = value, iteration
+        self.best_lineage, self.best_config = self.lineage, self.config
+        last = self.last_checkpoint  # it may have been saved just before it was reported
+        self.best_checkpoint = last if last is not None and self.is_best(last) else None
+
+
+class _Improvement(NamedTuple):
+    at_s: float
+    value: float
+    trial: str
+    iteration: int
+
+
+@dataclass
+class RunView:
+    """A run as its journal tells it so far. Feed it records in order; a live run can be followed one by one."""
+
+    at_s: float = 0.0
+    status: Literal["running"] | RunStatus = "running"
+    reason: str = ""
+    notes: list[Note] = field(default_factory=list)
+    trials: dict[str, TrialView] = field(default_factory=dict)
+    best: TrialView | None = None
+    retrained: int = 0
+    """Reports of training that was done again after a restore."""
+    _started: RunStarted | None = None
+    _uses: list[MachineUse] = field(default_factory=list)
+    _held: dict[str, int] = field(default_factory=dict)  # node -> its place in _uses, while it is held
+    _on_devices: dict[str, TrialView] = field(default_factory=dict)
+    _improvements: list[_Improvement] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> RunView:
+        view = cls()
+        for record in records:
+            view.feed(record)
+        return view
+
+    def feed(self, record: Record) -> None:
+        self.at_s = record.at_s
+        hidden = {d.index: d.reason for d in record.decisions if isinstance(d, EventHidden)}
+        for index, event in enumerate(record.events):
+            if index not in hidden:
+                self._on_event(event)
+            elif hidden[index] == "retrained":
+                self.retrained += 1
+        for decision in record.decisions:
+            self._on_decision(decision)
+        for command in record.commands:
+            self._on_command(command)
+
+    # ---------------------------------------------------------------------------------------------- what can be read
+
+    @property
+    def started(self) -> RunStarted:
+        if self._started is None:
+            raise StorageError("the journal has no RunStarted event: it is empty, or not the journal of a run")
+        return self._started
+
+    @property
+    def machines(self) -> list[MachineUse]:
+        """Every machine ever held, in the order they came; those still held end now."""
+        return self._machines_until(self.at_s)
+
+    def cost_usd(self, until_s: float | None = None) -> float:
+        """What the run had cost by `until_s`, by default by now; nothing is known beyond now."""
+        until_s = self.at_s if until_s is None else min(until_s, self.at_s)
+        return cost.cost_usd(self._machines_until(until_s), self.started.price_usd_per_device_hour)
+
+    @property
+    def best_so_far(self) -> list[BestPoint]:
+        """One entry per improvement. Costs are looked up late: a machine is billed from before it is known as ready."""
+        return [
+            BestPoint(point.at_s, self.cost_usd(point.at_s), point.value, point.trial, point.iteration)
+            for point in self._improvements
+        ]
+
+    def counts(self) -> dict[TrialStatus, int]:
+        """How many trials are in each status that occurs, in the order a trial goes through them."""
+        found = Counter(trial.status for trial in self.trials.values())
+        return {status: found[status] for status in get_args(TrialStatus) if status in found}
+
+    def segments(self) -> Iterator[Busy]:
+        """Which trial was on which device, and when; what is open still ends now."""
+        for trial in self.trials.values():
+            yield from trial.segments
+            for slot in trial.slots:
+                yield Busy(slot, trial.id, trial.held_from_s, self.at_s, "open")
+
+    def busy_device_s(self) -> float:
+        """For how long devices had work. Trials that share a device keep it busy once."""
+        total, busy_until_s = 0.0, dict[Slot, float]()
+        for busy in sorted(self.segments(), key=lambda busy: busy.from_s):
+            from_s = max(busy.from_s, busy_until_s.get(busy.slot, -math.inf))
+            total += max(0.0, busy.to_s - from_s)
+            busy_until_s[busy.slot] = max(from_s, busy.to_s)
+        return total
+
+    def utilisation(self) -> float | None:
+        """The share of the paid device time in which devices had work; None before there was any."""
+        held_device_s = sum(use.devices * max(0.0, use.to_s - use.from_s) for use in self.machines)
+        return self.busy_device_s() / held_device_s if held_device_s > 0 else None
+
+    def metric_of(self, metrics: Metrics) -> float | None:
+        """The run's metric in a report, where it is there and a finite number."""
+        value = to_float(metrics[self.started.metric]) if self.started.metric in metrics else None
+        return value if value is not None and math.isfinite(value) else None
+
+    def is_better(self, value: float, than: float | None) -> bool:
+        return than is None or (value < than if self.started.mode == "min" else value > than)
+
+    # ---------------------------------------------------------------------------------------------------- the folding
+
+    def _on_event(self, event: AnyEvent) -> None:
+        match event:
+            case TrialReported():
+                if trial := self.trials.get(event.trial):
+                    self._reported(trial, event)
+            case TrialCheckpointed():
+                if trial := self.trials.get(event.trial):
+                    trial.saved(event.checkpoint)
+            case TrialPaused() | TrialReturned():
+                if trial := self.trials.get(event.trial):
+                    trial.iteration = max(trial.iteration, event.iteration)
+                    trial.saved(event.checkpoint)
+                    self._attempt_over(trial, event.attempt, "left")
+            case TrialFailed():
+                if trial := self.trials.get(event.trial):
+                    trial.failures.append(event)
+                    self._attempt_over(trial, event.attempt, "failed")
+            case TrialLost():
+                if trial := self.trials.get(event.trial):
+                    trial.losses += 1
+                    self._attempt_over(trial, event.attempt, "lost")
+            case CheckpointDamaged():
+                self._gone(event.checkpoint)
+                if trial := self.trials.get(event.trial):
+                    self._attempt_over(trial, event.attempt, "lost")
+            case NodeReady():
+                if event.node not in self._held:
+                    self._held[event.node] = len(self._uses)
+                    self._uses.append(MachineUse(event.node, event.devices, event.billed_from_s, math.inf))
+            case NodeLost():
+                self._node_over(event.node, "lost")
+            case RunStarted():
+                self._started = event
+            case RunResumed():
+                self.status, self.reason = "running", ""
+
+    def _on_decision(self, decision: AnyDecision) -> None:
+        match decision:
+            case Suggested(config=config) if config is not None:
+                self.trials.setdefault(decision.trial, TrialView(decision.trial, config))
+            case StatusChanged():
+                if trial := self.trials.get(decision.trial):
+                    trial.status, trial.reason = decision.status, decision.reason
+            case Note():
+                self.notes.append(decision)
+            case RunEnded():
+                self.status, self.reason = decision.status, decision.reason
+
+    def _on_command(self, command: AnyCommand) -> None:
+        match command:
+            case StartTrial():
+                self._starts(command)
+            case ReleaseNode():
+                self._node_over(command.node, "left")
+            case DropCheckpoint():
+                self._gone(command.checkpoint)
+
+    def _reported(self, trial: TrialView, event: TrialReported) -> None:
+        trial.iteration = max(trial.iteration, event.iteration)
+        trial.reports.append(Report(self.at_s, event.iteration, event.metrics))
+        value = self.metric_of(event.metrics)
+        if value is None:
+            return
+        trial.value = value
+        if self.is_better(value, trial.best_value):
+            best_before = self.best.best_value if self.best else None
+            trial.improved(value, event.iteration)
+            if self.is_better(value, best_before):
+                self.best = trial
+                self._improvements.append(_Improvement(self.at_s, value, trial.id, event.iteration))
+
+    def _starts(self, command: StartTrial) -> None:
+        trial = self.trials.setdefault(command.trial, TrialView(command.trial, command.config))
+        if command.attempt == trial.attempt and trial.slots:
+            return  # submitted again after a resume: it is there already
+        self._leaves(trial, trial.slots, "left")
+        trial.status, trial.reason = "running", ""
+        trial.config, trial.lineage = command.config, command.lineage
+        trial.attempts += command.attempt != trial.attempt
+        trial.attempt = command.attempt
+        trial.slots, trial.held_from_s = tuple(sorted(set(command.slots))), self.at_s
+        trial.start_s = self.at_s if trial.start_s is None else trial.start_s
+        trial.end_s = None
+        self._on_devices[trial.id] = trial
+
+    def _attempt_over(self, trial: TrialView, attempt: int, end: BusyEnd) -> None:
+        if attempt == trial.attempt:
+            self._leaves(trial, trial.slots, end)
+
+    def _leaves(self, trial: TrialView, slots: tuple[Slot, ...], end: BusyEnd) -> None:
+        if not slots:
+            return
+        trial.segments += [Busy(slot, trial.id, trial.held_from_s, self.at_s, end) for slot in slots]
+        trial.slots = tuple(slot for slot in trial.slots if slot not in slots)
+        if not trial.slots:
+            trial.end_s = self.at_s
+            self._on_devices.pop(trial.id, None)
+
+    def _node_over(self, node: str, end: BusyEnd) -> None:
+        for trial in list(self._on_devices.values()):
+            self._leaves(trial, tuple(slot for slot in trial.slots if slot.node == node), end)
+        place = self._held.pop(node, None)
+        if place is not None:
+            self._uses[place] = replace(self._uses[place], to_s=self.at_s)
+
+    def _gone(self, checkpoint: Checkpoint) -> None:
+        trial = self.trials.get(checkpoint.trial)
+        if trial is not None and trial.last_checkpoint == checkpoint:
+            trial.last_checkpoint = None
+        if trial is not None and trial.best_checkpoint == checkpoint:
+            trial.best_checkpoint = None
+
+    def _machines_until(self, until_s: float) -> list[MachineUse]:
+        return [replace(use, to_s=min(use.to_s, until_s)) for use in self._uses]

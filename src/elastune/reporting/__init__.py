@@ -1,0 +1,21 @@
+"""What a run found and what it cost: tables, a progress line, data frames, and plots.
+
+`elastune.reporting.plots` is imported by itself: it needs matplotlib, which not everyone has installed.
+"""
+
+from __future__ import annotations
+
+from elastune.reporting.frame import dataframe, reports_frame
+from elastune.reporting.progress import Progress
+from elastune.reporting.tables import notes, summary, summary_dict, trial_dicts, trials_table
+
+__all__ = [
+    "Progress",
+    "dataframe",
+    "notes",
+    "reports_frame",
+    "summary",
+    "summary_dict",
+    "trial_dicts",
+    "trials_table",
+]

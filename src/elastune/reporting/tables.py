@@ -1,0 +1,202 @@
+"""A run as tables for people (rich) and as plain dicts for machines (`--json`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from elastune.record.projection import RunView, TrialView
+from elastune.units import format_duration, format_money
+
+STYLES = {
+    "running": "cyan",
+    "waiting": "dim",
+    "paused": "yellow",
+    "completed": "green",
+    "succeeded": "green",
+    "stopped": "dim",
+    "failed": "red",
+    "deadline": "yellow",
+    "budget": "yellow",
+    "interrupted": "yellow",
+    "info": "default",
+    "warning": "yellow",
+    "error": "red",
+}
+LONGEST_CELL = 24
+MOST_CONFIG_COLUMNS = 8
+
+
+def summary(view: RunView) -> RenderableType:
+    """How the run stands: what was found, with what means, and what should be known about it."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column()
+    status = Text(view.status, STYLES[view.status])
+    grid.add_row("run", Text(view.started.name))
+    grid.add_row("status", status.append(f": {view.reason}", "default") if view.reason else status)
+    grid.add_row("best", Text(best_text(view)))
+    if view.best and view.best.best_config:
+        grid.add_row("with", Text(config_text(view.best.best_config)))
+    grid.add_row("trials", Text(counts_text(view)))
+    grid.add_row("time", Text(used_text(format_duration, view.at_s, view.started.deadline_s)))
+    grid.add_row("cost", Text(used_text(format_money, view.cost_usd(), view.started.budget_usd)))
+    grid.add_row("devices", Text(_devices_text(view)))
+    return Group(grid, notes(view)) if view.notes else grid
+
+
+def trials_table(view: RunView, limit: int | None = None) -> RenderableType:
+    """The trials, best first, with the part of their configuration in which they differ."""
+    shown = ranked(view)[:limit]
+    configs = {trial.id: flat(trial.best_config or trial.config) for trial in shown}
+    columns = _varying(list(configs.values()))
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("trial", no_wrap=True)
+    table.add_column("status", no_wrap=True)
+    table.add_column("iteration", justify="right")
+    table.add_column(f"best {view.started.metric}", justify="right", no_wrap=True)
+    for column in columns[:MOST_CONFIG_COLUMNS]:
+        table.add_column(Text(_cut(column)), justify="right", no_wrap=True)
+    for trial in shown:
+        cells = [Text(_cut(cell_text(configs[trial.id].get(c)))) for c in columns[:MOST_CONFIG_COLUMNS]]
+        value, iteration = number(trial.best_value), str(trial.iteration)
+        table.add_row(Text(trial.id), Text(trial.status, STYLES[trial.status]), iteration, value, *cells)
+    more = []
+    if len(shown) < len(view.trials):
+        more.append(f"{len(shown)} of {len(view.trials)} trials shown")
+    if len(columns) > MOST_CONFIG_COLUMNS:
+        more.append(f"{len(columns) - MOST_CONFIG_COLUMNS} more parameters vary")
+    return Group(table, Text("; ".join(more), "dim")) if more else table
+
+
+def notes(view: RunView) -> RenderableType:
+    lines = [Text(f"{note.level}: ", STYLES[note.level]).append(note.text, "default") for note in view.notes]
+    return Group(*lines)
+
+
+def summary_dict(view: RunView) -> dict[str, Any]:
+    started, best = view.started, view.best
+    return {
+        "name": started.name,
+        "status": view.status,
+        "reason": view.reason,
+        "metric": started.metric,
+        "mode": started.mode,
+        "seed": started.seed,
+        "best": None
+        if best is None
+        else {
+            "trial": best.id,
+            "value": best.best_value,
+            "iteration": best.best_iteration,
+            "config": best.best_config,
+        },
+        "trials": dict(view.counts()),
+        "retrained": view.retrained,
+        "time_s": view.at_s,
+        "deadline_s": started.deadline_s,
+        "cost_usd": view.cost_usd(),
+        "budget_usd": started.budget_usd,
+        "machines": len(view.machines),
+        "busy_device_s": view.busy_device_s(),
+        "utilisation": view.utilisation(),
+        "notes": [{"level": note.level, "text": note.text} for note in view.notes],
+    }
+
+
+def trial_dicts(view: RunView) -> list[dict[str, Any]]:
+    """The trials, best first."""
+    return [
+        {
+            "trial": trial.id,
+            "status": trial.status,
+            "reason": trial.reason,
+            "iteration": trial.iteration,
+            "value": trial.value,
+            "best_value": trial.best_value,
+            "best_iteration": trial.best_iteration,
+            "config": trial.config,
+            "best_config": trial.best_config,
+            "attempts": trial.attempts,
+            "failures": len(trial.failures),
+            "losses": trial.losses,
+            "error": trial.failures[-1].error if trial.failures else None,
+            "checkpoint": trial.last_checkpoint.path if trial.last_checkpoint else None,
+            "best_checkpoint": trial.best_checkpoint.path if trial.best_checkpoint else None,
+            "start_s": trial.start_s,
+            "end_s": trial.end_s,
+        }
+        for trial in ranked(view)
+    ]
+
+
+# ----------------------------------------------------------------------------------- shared with progress and frames
+
+
+def ranked(view: RunView) -> list[TrialView]:
+    """Best first; those without a value last; equals in order of appearance."""
+    sign = 1 if view.started.mode == "min" else -1
+    return sorted(view.trials.values(), key=lambda t: math.inf if t.best_value is None else sign * t.best_value)
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested configurations with dotted names: {"model": {"layers": 2}} as {"model.layers": 2}."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.5g}"
+
+
+def cell_text(value: Any) -> str:
+    return number(value) if isinstance(value, float) else "-" if value is None else str(value)
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    return "  ".join(f"{name}={cell_text(value)}" for name, value in flat(config).items())
+
+
+def best_text(view: RunView) -> str:
+    if view.best is None:
+        return f"no {view.started.metric} reported yet"
+    best = view.best
+    return f"{view.started.metric} {number(best.best_value)} by {best.id} at iteration {best.best_iteration}"
+
+
+def counts_text(view: RunView) -> str:
+    return ", ".join(f"{count} {status}" for status, count in view.counts().items()) or "none yet"
+
+
+def used_text(unit: Callable[[float], str], used: float, limit: float | None) -> str:
+    return unit(used) if limit is None else f"{unit(used)} of {unit(limit)}"
+
+
+def _devices_text(view: RunView) -> str:
+    utilisation = view.utilisation()
+    if utilisation is None:
+        return "none yet"
+    machines = len({use.node for use in view.machines})
+    return f"{utilisation:.0%} busy, on {machines} machine{'s' * (machines != 1)}"
+
+
+def _varying(configs: list[dict[str, Any]]) -> list[str]:
+    """The parameters in which the trials differ; a single trial shows all it has."""
+    names = dict.fromkeys(name for config in configs for name in config)
+    if len(configs) == 1:
+        return list(names)
+    return [name for name in names if len({cell_text(config.get(name)) for config in configs}) > 1]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"

@@ -1,0 +1,80 @@
+"""What a run leaves behind: the best configuration, its checkpoint, the table, the bill and the pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from elastune.errors import RunFailed
+from elastune.messages import Config
+from elastune.record.checkpoints import CheckpointStore
+from elastune.record.projection import RunView, TrialView
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Result:
+    """Read from the journal only."""
+
+    def __init__(self, view: RunView, path: Path) -> None:
+        self.view = view
+        self.path = path
+
+    @property
+    def status(self) -> str:
+        """succeeded, deadline, budget, interrupted or failed; running while it is."""
+        return self.view.status
+
+    @property
+    def best_trial(self) -> TrialView:
+        if self.view.best is None:
+            raise RunFailed(f"run {self.path}: no trial has reported a finite {self.view.started.metric!r} yet")
+        return self.view.best
+
+    @property
+    def best_params(self) -> Config:
+        return self.best_trial.config
+
+    @property
+    def best_value(self) -> float:
+        value = self.best_trial.best_value
+        assert value is not None
+        return value
+
+    @property
+    def cost(self) -> float:
+        """Dollars paid for machines."""
+        return self.view.cost_usd()
+
+    def best_checkpoint(self) -> Any:
+        """What the best trial last gave to report() as its checkpoint; None where it gave none."""
+        checkpoint = self.best_trial.best_checkpoint or self.best_trial.last_checkpoint
+        return None if checkpoint is None else checkpoint_store(self.path).load(checkpoint)
+
+    def dataframe(self) -> pd.DataFrame:
+        """One row per trial."""
+        from elastune.reporting import dataframe
+
+        return dataframe(self.view)
+
+    def summary(self) -> str:
+        """The outcome and the table of the best trials, as text."""
+        from elastune.reporting import summary, trials_table
+
+        console = Console(width=120)
+        with console.capture() as text:
+            console.print(summary(self.view), trials_table(self.view, limit=10))
+        return text.get()
+
+    def save_plots(self, folder: str | Path | None = None) -> list[Path]:
+        """Draws the run as PNG and SVG, by default into `plots` in the run's folder."""
+        from elastune.reporting.plots import save_all
+
+        return save_all(self.view, Path(folder) if folder is not None else self.path / "plots")
+
+
+def checkpoint_store(path: Path) -> CheckpointStore:
+    return CheckpointStore(str(path / "checkpoints"))

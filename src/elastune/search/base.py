@@ -1,0 +1,57 @@
+"""The seam for those who choose configurations: `suggest` the next one, `observe` what became of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from elastune.errors import SpecError
+from elastune.messages import Config
+from elastune.space import Space
+from elastune.spec import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a trial is worth so far.
+
+    `number` says which suggestion this is about, counted from 0. `value` is the metric as the user reports it, or None
+    where the trial failed. A result that is not `final` is of a paused trial: it may go on and be observed again with a
+    higher iteration.
+    """
+
+    number: int
+    config: Config
+    iteration: int
+    value: float | None
+    final: bool
+
+
+class Searcher(ABC):
+    """Says which configurations to try. One method is enough: `suggest`.
+
+    A searcher may be pickled at any moment, and the copy must go on as the original would.
+    """
+
+    def setup(self, space: Space, mode: Mode, seed: int) -> None:
+        """Called once before everything else. All randomness must come from the seed."""
+        self.space = space
+        self.mode = mode
+        self.seed = seed
+
+    @abstractmethod
+    def suggest(self) -> Config | None:
+        """The next configuration; None if there are no more."""
+
+    def observe(self, result: Result) -> None:  # noqa: B027  a searcher need not learn
+        """Learn from a result."""
+
+    def resuggest(self, recorded: Config | None) -> None:
+        """Called instead of `suggest` when a run is resumed: move on as it did, but `recorded` is what stands."""
+        self.suggest()
+
+
+def refuse_grid(space: Space, searcher: str) -> None:
+    """For searchers that cannot promise to try every value of a grid_search."""
+    if space.has_grid:
+        raise SpecError(f"searcher={searcher!r}: cannot go through a grid_search; use 'grid', or choice instead")

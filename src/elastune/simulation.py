@@ -1,0 +1,68 @@
+"""A simulation as a user describes it: the workload, the machines, what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from elastune.cluster.simulated import Fault, Machines, SimulatedCluster, perfect_speedup
+from elastune.cluster.workload import Stragglers, Synthetic, Workload
+from elastune.errors import SpecError
+from elastune.spec import require_number
+
+if TYPE_CHECKING:
+    from elastune.experiment import Experiment
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """`workload` says how trials learn and how long a step takes; None: synthetic curves with steps of one second.
+
+    `scaling` maps widths to speed-ups ({1: 1, 2: 1.9, 4: 3.6}; in between it is interpolated, beyond it stays).
+    `stragglers` is the sigma of log-normal factors on step times.
+    """
+
+    workload: Workload | None = None
+    request_s: float = 0.0
+    boot_s: float = 0.0
+    lifetime_s: float | None = None
+    notice_s: float = 0.0
+    start_s: float = 0.0
+    stragglers: float = 0.0
+    scaling: Mapping[int, float] = field(default_factory=dict)
+    faults: Sequence[Fault] = ()
+
+    def cluster(self, experiment: Experiment, start_s: float) -> SimulatedCluster:
+        settings, seed = experiment.settings, experiment.seed
+        return SimulatedCluster(
+            workload=self.workload or Synthetic(settings.metric, settings.mode, seed=seed),
+            machines=Machines(experiment.devices, self.request_s, self.boot_s, self.lifetime_s, self.notice_s),
+            stragglers=Stragglers(self.stragglers, seed),
+            speedup=interpolated(self.scaling) if self.scaling else perfect_speedup,
+            faults=self.faults,
+            start_s=self.start_s,
+            checkpoint_every_s=experiment.checkpoint_every_s,
+            seed=seed,
+            now_s=start_s,
+        )
+
+
+def interpolated(scaling: Mapping[int, float]) -> Callable[[int], float]:
+    """A speed-up for every width, from some measured ones."""
+    for width, factor in scaling.items():
+        require_number("scaling width", width, 0)
+        require_number(f"scaling[{width}]", factor, 0)
+    if 1 not in scaling:
+        raise SpecError(f"scaling={dict(scaling)!r}: must say the speed-up of width 1")
+    widths = sorted(scaling)
+
+    def speedup(width: int) -> float:
+        if width >= widths[-1]:
+            return scaling[widths[-1]]
+        above = next(w for w in widths if w > width)
+        below = max(w for w in widths if w <= width)
+        share = (width - below) / (above - below)
+        return scaling[below] + share * (scaling[above] - scaling[below])
+
+    return speedup

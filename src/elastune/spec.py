@@ -1,0 +1,87 @@
+"""What was asked for, validated and frozen: limits, stages, runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from elastune.errors import SpecError
+from elastune.messages import Config
+
+Mode = Literal["min", "max"]
+
+
+def require_int(name: str, value: object, lowest: int) -> None:
+    """Refuse what is not a whole number of at least `lowest`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+        raise SpecError(f"{name}={value!r}: must be a whole number of at least {lowest}")
+
+
+def require_number(name: str, value: object, above: float) -> None:
+    """Refuse what is not a finite number greater than `above`."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value <= above:
+        raise SpecError(f"{name}={value!r}: must be a number greater than {above:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where a run must end: a point in time and an amount of money. None: no limit."""
+
+    deadline_s: float | None = None
+    budget_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Which checkpoints are kept: of a trial that may go on, the last ones (an older one replaces one that cannot be
+    read) and its best; of trials that are over, only those of the best trials."""
+
+    keep_last: int = 2
+    keep_best: int = 3
+
+    def __post_init__(self) -> None:
+        for name, lowest in (("keep_last", 1), ("keep_best", 0)):
+            require_int(name, getattr(self, name), lowest)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the controller must know about an experiment, besides its algorithm and its allocator."""
+
+    name: str
+    metric: str
+    mode: Mode
+    limits: Limits = Limits()
+    price_usd_per_device_hour: float = 0.0
+    max_retries: int = 3
+    grace_s: float = 30.0
+    retention: Retention = Retention()
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Part of a declared schedule: so many trials train from iteration `start` until iteration `until`."""
+
+    trials: int
+    start: int
+    until: int
+    bracket: int = 0
+
+    @property
+    def iterations(self) -> int:
+        return self.until - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A trial shall train until an iteration; None: until its function returns. With `final` it will not go on."""
+
+    trial: str
+    config: Config
+    until: int | None
+    final: bool = False
+
+
+TrialGroup = tuple[Run, ...]
+"""Runs that belong together: a stage, a bracket, a generation."""

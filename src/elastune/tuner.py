@@ -1,0 +1,304 @@
+"""The one place that wires the pieces together."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from elastune.algorithm.base import Algorithm
+from elastune.cluster.base import Cluster
+from elastune.control.run import Loop, recover
+from elastune.errors import RunFailed, SpecError, StorageError
+from elastune.experiment import Duration, Money, make_experiment
+from elastune.messages import Record, RunStarted, decode_record
+from elastune.record.journal import Journal, open_journal
+from elastune.record.projection import RunView
+from elastune.reporting.progress import Progress
+from elastune.results import Result, checkpoint_store
+from elastune.search import Searcher
+from elastune.simulation import Simulation
+from elastune.space import Space
+from elastune.spec import Mode, Retention
+from elastune.worker.session import as_trainer
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+
+EXPERIMENT = "experiment"
+"""The name of the blob beside the journal that holds the experiment and the user's code."""
+
+
+class Tuner:
+    """Tunes a training function.
+
+    `trainable` is a function of a configuration that calls `elastune.report`, or a `Trainable` class. `deadline` is
+    a duration ("20m"), `budget` an amount ("$20") that is spent at `price` per device and hour. Everything a run
+    needs to be resumed is kept in a folder of its own under `storage`; the journal may live in PostgreSQL instead (`journal="postgresql://..."`).
+    """
+
+    def __init__(
+        self,
+        trainable: object,
+        *,
+        space: Mapping[str, Any] | Space,
+        metric: str,
+        mode: Mode = "min",
+        algorithm: Algorithm,
+        searcher: str | Searcher | BaseSampler | None = None,
+        deadline: Duration | None = None,
+        budget: Money | None = None,
+        price: Money | None = None,
+        seed: int = 0,
+        name: str | None = None,
+        machines: int = 1,
+        devices: int | None = None,
+        storage: str | Path = "runs",
+        journal: str | None = None,
+        checkpoint_every: Duration = "60s",
+        retention: Retention = Retention(),
+        max_retries: int = 3,
+        grace: Duration = "30s",
+    ) -> None:
+        if trainable is not None:
+            as_trainer(trainable)
+        self.trainable = trainable
+        self.experiment = make_experiment(
+            space=space,
+            metric=metric,
+            mode=mode,
+            algorithm=algorithm,
+            searcher=searcher,
+            deadline=deadline,
+            budget=budget,
+            price=price,
+            seed=seed,
+            name=name or getattr(trainable, "__name__", "experiment").strip("<>"),
+            machines=machines,
+            devices=devices,
+            checkpoint_every=checkpoint_every,
+            retention=retention,
+            max_retries=max_retries,
+            grace=grace,
+        )
+        self._storage = Path(storage)
+        self._journal_url = journal
+        self._path: Path | None = None
+
+    @classmethod
+    def restore(cls, path: str | Path, *, trainable: object = None, journal: str | None = None) -> Tuner:
+        """The tuner of a run that was interrupted or crashed; its `fit` goes on where the journal ends."""
+        path = Path(path)
+        with _closing(_open(path, journal, must_exist=True)) as opened:
+            blob = opened.get_blob(EXPERIMENT)
+        if blob is None:
+            raise StorageError(
+                f"{path}: the journal holds no experiment; it was written by a simulation or by something else"
+            )
+        try:
+            experiment, kept, simulation = cloudpickle.loads(blob)
+        except Exception as error:
+            raise StorageError(
+                f"{path}: the experiment cannot be loaded: {type(error).__name__}: {error}. Resume from the "
+                "folder and in the environment it was started in"
+            ) from error
+        tuner = cls.__new__(cls)
+        tuner.experiment, tuner.trainable = experiment, kept if trainable is None else trainable
+        tuner._storage, tuner._journal_url, tuner._path = path.parent, journal, path
+        tuner._simulation = simulation
+        return tuner
+
+    _simulation: Simulation | None = None
+
+    def fit(self, progress: bool = True) -> Result:
+        """Run on Ray until every trial is done or a limit is reached. Ctrl-C pauses the trials and keeps their
+        checkpoints.
+        """
+        if self._simulation is not None:
+            return self.simulate(self._simulation, progress)
+        if self.trainable is None:
+            raise SpecError(
+                "trainable=None: a run on machines needs a training function; only a simulation does without"
+            )
+        return self._run(progress, None)
+
+    def simulate(self, simulation: Simulation, progress: bool = False) -> Result:
+        """Run the same experiment on a simulated cluster with a virtual clock: what would happen, and what it would
+        cost.
+        """
+        return self._run(progress, simulation)
+
+    @property
+    def path(self) -> Path:
+        """The folder of the run."""
+        if self._path is None:
+            self._path = _new_folder(self._storage, self.experiment.settings.name)
+        return self._path
+
+    def _run(self, progress: bool, simulation: Simulation | None) -> Result:
+        resuming = self._path is not None
+        # A simulation can be repeated to the byte, so it need not survive a power cut at every turn.
+        journal = _open(self.path, self._journal_url, must_exist=resuming, group=1 if simulation is None else 1000)
+        with _closing(journal):
+            blob = cloudpickle.dumps((self.experiment, self.trainable, simulation)) if not resuming else b""
+            if not resuming:
+                journal.put_blob(EXPERIMENT, blob)
+            key = _snapshot_key(blob or journal.get_blob(EXPERIMENT) or b"")
+            view = RunView()
+            controller, records = recover(journal, self.experiment.controller(), key)
+            for record in records:
+                view.feed(record)
+            if not (records and controller.done and view.status != "interrupted"):
+                with (
+                    _closing(self._cluster(view.at_s, records[0] if records else None, simulation)) as cluster,
+                    Progress() if progress else _silent() as line,
+                ):
+
+                    def observe(record: Record) -> None:
+                        view.feed(record)
+                        line.update(view)
+
+                    loop = Loop(controller, cluster, journal, len(records), key, [observe])
+                    with _interruptible(loop):
+                        if records:
+                            loop.resume()
+                        else:
+                            loop.start(self._started(getattr(cluster, "started_unix_s", 0.0)))
+                        loop.run()
+        result = Result(view, self.path)
+        if view.status == "failed":
+            failed = next((trial for trial in view.trials.values() if trial.failures), None)
+            where = f" (the traceback is in {self.path / 'logs' / failed.id}.log)" if failed is not None else ""
+            raise RunFailed(f"run {self.path}: {view.reason}{where}")
+        return result
+
+    def _cluster(self, at_s: float, first: Record | None, simulation: Simulation | None) -> Cluster:
+        """A new cluster. A run that goes on keeps its clock: the deadline is a point in time."""
+        if simulation is not None:
+            return simulation.cluster(self.experiment, at_s)
+        from elastune.cluster.ray import RayCluster
+        from elastune.worker.process import WorkerSetup
+
+        experiment, path = self.experiment, self.path.resolve()
+        setup = WorkerSetup(
+            self._code(), checkpoint_store(path), path / "logs", experiment.checkpoint_every_s, experiment.seed
+        )
+        started_unix_s = (
+            next((e.started_unix_s for e in first.events if isinstance(e, RunStarted)), None) if first else None
+        )
+        return RayCluster(setup, experiment.devices, experiment.machines, started_unix_s)
+
+    def _code(self) -> bytes:
+        try:
+            code: bytes = cloudpickle.dumps(self.trainable)
+        except Exception as error:
+            raise SpecError(
+                f"trainable={getattr(self.trainable, '__name__', self.trainable)!r} cannot be sent to a worker: "
+                f"{error}. Open files, locks and connections inside the function, not outside of it"
+            ) from error
+        return code
+
+    def _started(self, started_unix_s: float) -> RunStarted:
+        settings = self.experiment.settings
+        return RunStarted(
+            name=settings.name,
+            metric=settings.metric,
+            mode=settings.mode,
+            seed=self.experiment.seed,
+            deadline_s=settings.limits.deadline_s,
+            budget_usd=settings.limits.budget_usd,
+            price_usd_per_device_hour=settings.price_usd_per_device_hour,
+            started_unix_s=started_unix_s,
+            experiment=self.experiment.describe(),
+            versions=_versions(),
+        )
+
+
+def load(path: str | Path, journal: str | None = None) -> Result:
+    """The result of a run as its journal has it now, also while it goes on."""
+    path = Path(path)
+    with _closing(_open(path, journal, must_exist=True)) as opened:
+        view = RunView.of(decode_record(body) for body in opened.read())
+    view.started  # noqa: B018  says so where the journal is empty
+    return Result(view, path)
+
+
+def _open(path: Path, url: str | None, must_exist: bool, group: int = 1) -> Journal:
+    if must_exist and not path.is_dir():
+        raise StorageError(f"{path}: there is no such run; a run is a folder such as runs/digits")
+    return open_journal(url or path / "journal.db", path.resolve().name, group=group, must_exist=must_exist)
+
+
+def _new_folder(storage: Path, name: str) -> Path:
+    """A folder that did not exist: name, name-2, name-3, ..."""
+    try:
+        storage.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 1_000_000):
+            path = storage / (name if number == 1 else f"{name}-{number}")
+            try:
+                path.mkdir()
+                return path
+            except FileExistsError:
+                continue
+    except OSError as error:
+        raise StorageError(
+            f"storage={str(storage)!r} cannot be written: {error.strerror}. Give a folder that can, with storage="
+        ) from error
+    raise StorageError(f"storage={str(storage)!r}: too many runs are named {name!r}")
+
+
+def _versions() -> dict[str, str]:
+    names = ("elastune", "ray", "optuna", "numpy")
+    return {"python": platform.python_version(), **{name: version(name) for name in names}}
+
+
+def _snapshot_key(experiment: bytes) -> str:
+    """A snapshot is a pickle: only the same versions and the same code may read it."""
+    digest = hashlib.sha256(repr(sorted(_versions().items())).encode() + experiment)
+    for source in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _closing(thing: Any) -> Iterator[Any]:
+    try:
+        yield thing
+    finally:
+        thing.close()
+
+
+class _Silent:
+    def update(self, view: RunView) -> None: ...
+
+
+@contextmanager
+def _silent() -> Iterator[_Silent]:
+    yield _Silent()
+
+
+@contextmanager
+def _interruptible(loop: Loop) -> Iterator[None]:
+    """The first Ctrl-C asks for an orderly end, the second ends at once; the journal survives both."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        loop.interrupt()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

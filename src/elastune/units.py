@@ -1,0 +1,73 @@
+"""Durations and amounts of money as people write them: "1h30m", "$20"."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from datetime import timedelta
+
+from elastune.errors import SpecError
+
+_UNITS_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+# Each unit at most once, from the largest to the smallest: "5m1h" is more likely a slip than a wish.
+_DURATION = re.compile(r"\s*".join(rf"(?:(?P<{unit}>{_NUMBER})\s*{unit})?" for unit in _UNITS_S))
+_MONEY = re.compile(r"\$?\s*([0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)\s*(?:usd)?")
+
+
+def parse_duration(value: object, name: str = "duration") -> float:
+    """Seconds of "90s", "20m", "1h30m", "500ms", a timedelta or a bare number, which already counts seconds."""
+    number = value
+    if isinstance(value, timedelta):
+        number = value.total_seconds()
+    elif isinstance(value, str):
+        text = value.strip().lower()
+        if re.fullmatch(_NUMBER, text):
+            number = float(text)
+        elif found := _DURATION.fullmatch(text):
+            number = sum(float(amount) * _UNITS_S[unit] for unit, amount in found.groupdict().items() if amount)
+    return _positive(number, f'{name}={value!r}: must be a positive duration such as "90s", "20m" or "1h30m"')
+
+
+def parse_money(value: object, name: str = "amount") -> float:
+    """US dollars of "$20", "20", "20 USD", "$1,200.50" or a number."""
+    number = value
+    if isinstance(value, str) and (found := _MONEY.fullmatch(value.strip().lower())):
+        number = float(found[1].replace(",", ""))
+    return _positive(number, f'{name}={value!r}: must be a positive amount of US dollars such as "$20" or "20 USD"')
+
+
+def _positive(number: object, error: str) -> float:
+    # A comparison is false for NaN, and exact for whole numbers that are too large for a float.
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number <= sys.float_info.max:
+        raise SpecError(error)
+    return float(number)
+
+
+def format_duration(seconds: float) -> str:
+    """Short for people: the two largest units, such as "1h 30m"; below a minute "12.5s" or "250ms"."""
+    if not math.isfinite(seconds):
+        return str(seconds)
+    if seconds < 0:
+        return f"-{format_duration(-seconds)}"
+    if 0 < round(seconds, 3) < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if round(seconds, 1) < 60:
+        return f"{round(seconds, 1):g}s"
+    for large, small in (("d", "h"), ("h", "m"), ("m", "s")):
+        # Rounded before it is split: 59m 59.9s shall become 1h, not 59m 60s.
+        total = round(seconds / _UNITS_S[small])
+        whole, rest = divmod(total, round(_UNITS_S[large] / _UNITS_S[small]))
+        if whole:
+            break
+    return f"{whole}{large} {rest}{small}" if rest else f"{whole}{large}"
+
+
+def format_money(usd: float) -> str:
+    """ "$1,200.50"; amounts below a cent keep two digits, since the price of a second is worth reading."""
+    sign = "-" if usd < 0 else ""
+    amount = abs(usd)
+    if 0 < amount < 0.01:
+        return f"{sign}${amount:.{1 - math.floor(math.log10(amount))}f}"
+    return f"{sign}${amount:,.2f}"

@@ -1,0 +1,232 @@
+"""A warm worker: a process that lives through many trials and runs the user's code in its main thread."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import sys
+import time
+import traceback
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import cloudpickle
+
+from elastune import messages as m
+from elastune.errors import ElastuneError
+from elastune.record.checkpoints import CheckpointDamagedError, CheckpointStore
+from elastune.worker import wire
+from elastune.worker.session import Context, Trainer, as_trainer, set_session
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSetup:
+    """What a worker needs once for life. The user's code travels here, not with every trial."""
+
+    trainable: bytes
+    checkpoints: CheckpointStore
+    logs: Path
+    checkpoint_every_s: float
+    seed: int
+
+
+class Leave(BaseException):
+    """Unwinds the user's code out of report(). Not an Exception: `except Exception` must not swallow it."""
+
+
+class Worker:
+    def __init__(self, connection: wire.Wire, setup: WorkerSetup, trainer: Trainer) -> None:
+        self._wire, self._setup, self._trainer = connection, setup, trainer
+        self._inbox: list[wire.ToWorker] = []
+
+    def run(self) -> None:
+        """Train what comes, until the driver is gone."""
+        while True:
+            command = self.next(wait=True)
+            if isinstance(command, m.StartTrial):
+                self._train(command)
+
+    def next(self, wait: bool) -> wire.ToWorker | None:
+        """The next command; None if there is none and we shall not wait."""
+        if not self._inbox:
+            self._inbox = [wire.decode_command(frame) for frame in self._wire.receive(wait)]
+        return self._inbox.pop(0) if self._inbox else None
+
+    def put_back(self, command: wire.ToWorker) -> None:
+        self._inbox.insert(0, command)
+
+    def tell(self, *events: m.AnyEvent) -> None:
+        """Events that belong together arrive together."""
+        self._wire.send(wire.encode(events))
+
+    def _train(self, command: m.StartTrial) -> None:
+        trial = TrialSession(self, self._setup, command)
+        with _own_log(self._setup.logs / f"{command.trial}.log"):
+            try:
+                trial.restore()
+                _reseed(trial.context.seed)
+                set_session(trial)
+                self._trainer(command.config)
+                trial.returned()
+            except Leave:
+                pass
+            except CheckpointDamagedError as error:
+                assert command.checkpoint is not None
+                self.tell(m.CheckpointDamaged(command.trial, command.attempt, command.checkpoint, str(error)))
+            except EOFError:
+                raise
+            except (Exception, SystemExit) as error:
+                traceback.print_exc()
+                trial.failed(error)
+            finally:
+                set_session(None)
+
+
+class TrialSession:
+    """A trial in progress. Its run travels with the start, so a report waits for nobody until the run is used up."""
+
+    def __init__(self, worker: Worker, setup: WorkerSetup, command: m.StartTrial) -> None:
+        self._worker, self._setup, self._command = worker, setup, command
+        self._iteration = command.iteration
+        self._saved_iteration = command.iteration
+        self._saved_at = time.monotonic()
+        self._checkpoint: object = None
+        self._restored: object = None
+        self._asked = command.checkpoint is None
+        seed = zlib.crc32(f"{setup.seed} {command.trial}".encode())
+        self.context = Context(command.trial, 0, len(command.slots), seed)
+
+    def restore(self) -> None:
+        if self._command.checkpoint is not None:
+            self._restored = self._setup.checkpoints.load(self._command.checkpoint)
+
+    def checkpoint(self) -> object:
+        self._asked = True
+        restored, self._restored = self._restored, None
+        return restored
+
+    def report(self, metrics: m.Metrics, checkpoint: object) -> None:
+        command = self._command
+        self._iteration += 1
+        self._checkpoint = checkpoint
+        reported = m.TrialReported(command.trial, command.attempt, self._iteration, metrics)
+        if not self._asked:
+            self._warn_about_ignored_checkpoint()
+        asked_to = self._asked_to()
+        if asked_to is not None or self._iteration == command.until_iteration:
+            saved = None if isinstance(asked_to, m.StopTrial) else self._save(reported)
+            self._worker.tell(reported, m.TrialPaused(command.trial, command.attempt, self._iteration, saved))
+            self._hold()
+        elif time.monotonic() - self._saved_at >= self._setup.checkpoint_every_s and checkpoint is not None:
+            saved = self._save(reported)
+            assert saved is not None
+            self._worker.tell(reported, m.TrialCheckpointed(command.trial, command.attempt, saved))
+        else:
+            self._worker.tell(reported)
+
+    def returned(self) -> None:
+        command = self._command
+        saved = self._save(None) if self._iteration > self._saved_iteration else None
+        self._worker.tell(m.TrialReturned(command.trial, command.attempt, self._iteration, saved))
+
+    def failed(self, error: BaseException) -> None:
+        command = self._command
+        what = str(error) if isinstance(error, ElastuneError) else f"{type(error).__name__}: {error}"
+        final = isinstance(error, ElastuneError)
+        self._worker.tell(m.TrialFailed(command.trial, command.attempt, what, traceback.format_exc(), final))
+
+    def _asked_to(self) -> m.PauseTrial | m.StopTrial | None:
+        while (command := self._worker.next(wait=False)) is not None:
+            if not isinstance(command, m.StartTrial) and command.attempt == self._command.attempt:
+                return command
+        return None
+
+    def _save(self, reported: m.TrialReported | None) -> m.Checkpoint | None:
+        """Save what report() was given. If that fails, the report itself still counts."""
+        if self._checkpoint is None:
+            return None
+        command = self._command
+        try:
+            value = self._checkpoint() if callable(self._checkpoint) else self._checkpoint
+            saved = self._setup.checkpoints.save(
+                value, trial=command.trial, lineage=command.lineage, iteration=self._iteration, attempt=command.attempt
+            )
+        except Exception:
+            if reported is not None:
+                self._worker.tell(reported)
+            raise
+        self._saved_at, self._saved_iteration = time.monotonic(), self._iteration
+        return saved
+
+    def _hold(self) -> None:
+        """Off the books, but still warm: if the same trial is to go on here, it does, without unwinding or
+        restoring.
+        """
+        if self._command.final:
+            raise Leave
+        while True:
+            command = self._worker.next(wait=True)
+            if not isinstance(command, m.StartTrial):
+                continue
+            if (command.trial, command.lineage) == (self._command.trial, self._command.lineage):
+                self._command = command
+                return
+            self._worker.put_back(command)
+            raise Leave
+
+    def _warn_about_ignored_checkpoint(self) -> None:
+        self._asked = True
+        text = "the trainable reports without having called get_checkpoint(): a trial that is resumed trains from zero"
+        self._worker.tell(m.TrialWarned(self._command.trial, self._command.attempt, text))
+
+
+def work(address: tuple[str, int], secret: bytes, node: str, device: int, setup: WorkerSetup) -> None:
+    """The whole life of a worker process."""
+    sys.stdout.flush()
+    connection = wire.Wire(socket.create_connection(address))
+    nonce = connection.sock.recv(wire.NONCE_BYTES, socket.MSG_WAITALL)
+    error, trainer = "", None
+    try:
+        trainer = as_trainer(cloudpickle.loads(setup.trainable))
+    except Exception as failure:
+        error = f"the training code cannot be loaded in a worker: {type(failure).__name__}: {failure}"
+    connection.send(wire.encode(wire.Hello(wire.proof(secret, nonce), node, device, os.getpid(), error)))
+    if trainer is not None:
+        try:
+            Worker(connection, setup, trainer).run()
+        except (EOFError, OSError):
+            os._exit(0)  # the driver is gone: whatever the user's code left running must go too
+
+
+@contextmanager
+def _own_log(path: Path) -> Iterator[None]:
+    """Send this process's output, also that of C code and of children, to the trial's own file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for saved, stream in zip(kept, (1, 2), strict=True):
+            os.dup2(saved, stream)
+            os.close(saved)
+
+
+def _reseed(seed: int) -> None:
+    """Every trial begins from its own seed, whatever ran in this process before."""
+    random.seed(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(seed)

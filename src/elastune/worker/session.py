@@ -1,0 +1,133 @@
+"""What the user's training code calls: report, get_checkpoint, get_context.
+
+Outside of a trial they work too, so that a training function can be tried by itself: a report is printed, and there
+is no checkpoint.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from elastune.errors import SpecError
+from elastune.messages import Config, Metrics, to_scalar
+
+Trainer = Callable[[Config], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where the code runs. The seed belongs to the trial: it is the same after a restart."""
+
+    trial_id: str = "local"
+    rank: int = 0
+    world_size: int = 1
+    seed: int = 0
+
+
+class Session(Protocol):
+    """A trial in progress, as the worker sees it."""
+
+    context: Context
+
+    def report(self, metrics: Metrics, checkpoint: object) -> None: ...
+
+    def checkpoint(self) -> object: ...
+
+
+_session: Session | None = None
+
+
+def set_session(session: Session | None) -> None:
+    global _session
+    _session = session
+
+
+def report(metrics: Mapping[str, object], checkpoint: object = None) -> None:
+    """Tell how the trial does, once per iteration.
+
+    `checkpoint` is what the trial needs to go on from here: any object that can be pickled, a `pathlib.Path` to a
+    file or folder, or, better, a function that returns one of these: it is called only when a checkpoint is needed.
+    """
+    clean = _clean(metrics)
+    if _session is None:
+        print(" ".join(f"{name}={value}" for name, value in clean.items()))
+    else:
+        _session.report(clean, checkpoint)
+
+
+def get_checkpoint() -> Any:
+    """What was given to `report` as checkpoint when the trial was last saved; None when it starts from zero."""
+    return None if _session is None else _session.checkpoint()
+
+
+def get_context() -> Context:
+    return Context() if _session is None else _session.context
+
+
+def _clean(metrics: Mapping[str, object]) -> Metrics:
+    """Plain numbers and texts: a zero-dimensional array or tensor counts as its number."""
+    if not isinstance(metrics, Mapping):
+        raise SpecError(
+            f"report() got {type(metrics).__name__}: must be a dict of names and numbers, such as {{'loss': 0.1}}"
+        )
+    clean: Metrics = {}
+    for name, value in metrics.items():
+        if hasattr(value, "item"):
+            try:
+                value = value.item()
+            except (ValueError, RuntimeError) as error:
+                raise SpecError(f"metric {name!r}: must be one number, not an array: {error}") from None
+        if not isinstance(name, str) or not isinstance(value, bool | int | float | str):
+            raise SpecError(f"metric {name!r}={value!r}: must be a number or a text with a name that is a text")
+        clean[name] = to_scalar(value) if isinstance(value, float) else value
+    return clean
+
+
+class Trainable(ABC):
+    """Training as a class, for those who prefer it: `step` is one iteration, `save` and `load` carry its state."""
+
+    @abstractmethod
+    def setup(self, config: Config) -> None: ...
+
+    @abstractmethod
+    def step(self) -> Mapping[str, object] | None:
+        """Train one iteration and return its metrics; None when there is nothing more to train."""
+
+    @abstractmethod
+    def save(self) -> object: ...
+
+    @abstractmethod
+    def load(self, checkpoint: Any) -> None: ...
+
+
+def as_trainer(trainable: object) -> Trainer:
+    """The training function behind a trainable: a function of the configuration, or a Trainable class."""
+    if inspect.isclass(trainable) and issubclass(trainable, Trainable):
+        return lambda config: _train_class(trainable, config)
+    if inspect.isclass(trainable) or not callable(trainable):
+        raise SpecError(
+            f"trainable={trainable!r}: must be a function of one argument, the configuration, or a subclass "
+            "of Trainable"
+        )
+    try:
+        inspect.signature(trainable).bind({})
+    except TypeError as error:
+        raise SpecError(
+            f"trainable={getattr(trainable, '__name__', trainable)!r}: must take one argument: {error}"
+        ) from None
+    except ValueError:  # a builtin without a signature
+        pass
+    return trainable
+
+
+def _train_class(cls: type[Trainable], config: Config) -> None:
+    trainable = cls()
+    trainable.setup(config)
+    if (checkpoint := get_checkpoint()) is not None:
+        trainable.load(checkpoint)
+    while (metrics := trainable.step()) is not None:
+        report(metrics, checkpoint=trainable.save)

@@ -1,0 +1,91 @@
+"""One authenticated connection between the driver and a worker: frames of a length and a body, in order.
+
+Ray places and watches the processes; what they say to each other goes straight over TCP, because a message through
+an actor call costs a hundred times as much.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import socket
+import struct
+
+import msgspec
+
+from elastune.messages import AnyEvent, PauseTrial, StartTrial, StopTrial
+
+_LENGTH = struct.Struct("!I")
+_CHUNK = 1 << 16
+NONCE_BYTES = 32
+
+ToWorker = StartTrial | PauseTrial | StopTrial
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """The worker's first frame: who it is, and that it knows the run's secret."""
+
+    proof: bytes
+    node: str
+    device: int
+    pid: int
+    error: str = ""
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_hello = msgspec.msgpack.Decoder(Hello).decode
+decode_events = msgspec.msgpack.Decoder(tuple[AnyEvent, ...]).decode
+decode_command = msgspec.msgpack.Decoder(ToWorker).decode
+
+
+def proof(secret: bytes, nonce: bytes) -> bytes:
+    return hmac.new(secret, nonce, hashlib.sha256).digest()
+
+
+class Wire:
+    """Frames over a socket. Writing blocks, reading does when it is told to."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._buffer = bytearray()
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def send(self, body: bytes) -> None:
+        self.sock.sendall(_LENGTH.pack(len(body)) + body)
+
+    def receive(self, wait: bool) -> list[bytes]:
+        """All frames that have arrived; with `wait`, at least one. EOFError when the other side is gone."""
+        while True:
+            frames = self._frames() if wait else []
+            if frames:
+                return frames
+            try:
+                chunk = self.sock.recv(_CHUNK, 0 if wait else socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return self._frames()
+            except OSError as error:
+                raise EOFError(str(error)) from error
+            if not chunk:
+                raise EOFError("the connection was closed")
+            self._buffer += chunk
+            if not wait and len(chunk) < _CHUNK:
+                return self._frames()
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def _frames(self) -> list[bytes]:
+        frames: list[bytes] = []
+        start = 0
+        while len(self._buffer) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer, start)
+            end = start + _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            frames.append(bytes(self._buffer[start + _LENGTH.size : end]))
+            start = end
+        del self._buffer[:start]
+        return frames

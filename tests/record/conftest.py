@@ -1,0 +1,50 @@
+"""A real PostgreSQL server for the tests of the journal, where its programs are installed."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def _program(name: str) -> str | None:
+    return shutil.which(name) or next(iter(sorted(glob.glob(f"/usr/lib/postgresql/*/bin/{name}"), reverse=True)), None)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The URL of the server's `postgres` database; it listens on a socket in a directory of its own."""
+    initdb, pg_ctl = _program("initdb"), _program("pg_ctl")
+    if initdb is None or pg_ctl is None:
+        pytest.skip("PostgreSQL (initdb, pg_ctl) is not installed")
+    as_user: list[str] = []
+    home = Path(tempfile.mkdtemp(prefix="pg-"))  # not under tmp_path: the path of a socket must be short
+    if os.getuid() == 0:
+        if not shutil.which("runuser"):
+            pytest.skip("PostgreSQL does not run as root, and there is no runuser to become another user")
+        as_user = ["runuser", "-u", "postgres", "--"]
+        try:
+            shutil.chown(home, "postgres")
+        except LookupError:
+            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
+    data = str(home / "data")
+
+    def run(*command: str) -> None:
+        subprocess.run([*as_user, *command], check=True, cwd=home, stdout=subprocess.DEVNULL, timeout=60)
+
+    options = f"-c listen_addresses='' -c unix_socket_directories={home} -c fsync=off"
+    try:
+        run(initdb, "-D", data, "-U", "postgres", "-A", "trust", "--no-sync")
+        run(pg_ctl, "-D", data, "-l", str(home / "log"), "-o", options, "-w", "start")
+        try:
+            yield f"postgresql://postgres@/postgres?host={home}"
+        finally:
+            run(pg_ctl, "-D", data, "-m", "immediate", "-w", "stop")
+    finally:
+        shutil.rmtree(home, ignore_errors=True)

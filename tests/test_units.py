@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastune.errors import SpecError
+from elastune.units import format_duration, format_money, parse_duration, parse_money
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("90s", 90),
+        ("20m", 1200),
+        ("1h30m", 5400),
+        ("1h 30m", 5400),
+        ("2d", 172_800),
+        ("500ms", 0.5),
+        ("1m500ms", 60.5),
+        ("1.5h", 5400),
+        (" 10 S ", 10),
+        ("90", 90),
+        (90, 90),
+        (0.25, 0.25),
+        (timedelta(minutes=2), 120),
+    ],
+)
+def test_a_duration_is_read_as_seconds(value: object, seconds: float) -> None:
+    assert parse_duration(value) == seconds
+
+
+BAD = ["-5m", "0s", "", "  ", "soon", "5x", "m", "5m1h", "1m1m", "nan", "inf", 0, -1, math.nan, math.inf, 10**400]
+NO_NUMBER: list[object] = [True, None, [], "9" * 400]
+
+
+@pytest.mark.parametrize("value", [*BAD, *NO_NUMBER, timedelta(0), timedelta(seconds=-1)])
+def test_what_is_no_positive_duration_is_refused(value: object) -> None:
+    with pytest.raises(SpecError, match="must be a positive duration"):
+        parse_duration(value)
+
+
+def test_the_error_names_the_field_the_value_and_what_is_allowed() -> None:
+    with pytest.raises(SpecError) as error:
+        parse_duration("-5m", "deadline")
+    assert str(error.value) == 'deadline=\'-5m\': must be a positive duration such as "90s", "20m" or "1h30m"'
+    with pytest.raises(SpecError, match=r"^budget='€20': must be a positive amount of US dollars"):
+        parse_money("€20", "budget")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (0.25, "250ms"),
+        (0.9999, "1s"),
+        (12.54, "12.5s"),
+        (45, "45s"),
+        (59.99, "1m"),
+        (90, "1m 30s"),
+        (3599.9, "1h"),
+        (5400, "1h 30m"),
+        (86_400, "1d"),
+        (2 * 86_400 + 3 * 3600, "2d 3h"),
+        (-5400, "-1h 30m"),
+        (math.inf, "inf"),
+    ],
+)
+def test_a_duration_is_written_in_its_two_largest_units(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+@given(st.floats(1, 1e8))
+def test_a_written_duration_is_read_back_but_for_rounding(seconds: float) -> None:
+    assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("value", "usd"),
+    [
+        ("$20", 20),
+        ("20", 20),
+        ("20 USD", 20),
+        ("20usd", 20),
+        ("$1,200.50", 1200.5),
+        ("$ 0.5", 0.5),
+        (20, 20),
+        (1.5, 1.5),
+    ],
+)
+def test_money_is_read_as_dollars(value: object, usd: float) -> None:
+    assert parse_money(value) == usd
+
+
+@pytest.mark.parametrize("value", [*BAD, *NO_NUMBER, "-$5", "$", "12,00", "20 EUR", "$0"])
+def test_what_is_no_positive_amount_is_refused(value: object) -> None:
+    with pytest.raises(SpecError, match="must be a positive amount of US dollars"):
+        parse_money(value)
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"),
+    [(1200.5, "$1,200.50"), (0, "$0.00"), (0.01, "$0.01"), (0.00123, "$0.0012"), (-5, "-$5.00"), (-0.001, "-$0.0010")],
+)
+def test_money_is_written_for_people(usd: float, text: str) -> None:
+    assert format_money(usd) == text
+
+
+@given(st.floats(0.01, 1e9))
+def test_written_money_is_read_back_to_the_cent(usd: float) -> None:
+    assert parse_money(format_money(usd)) == pytest.approx(usd, abs=0.0051)
