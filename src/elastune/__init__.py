@@ -11,7 +11,7 @@ tuner = et.Tuner(train, space={"lr": et.loguniform(1e-4, 1e-1)}, metric="loss", 
 result = tuner.fit()
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elastune.algorithm import ASHA, FIFO, Algorithm, Hyperband, SuccessiveHalving
 from elastune.errors import ElastuneError, RunFailed, SpecError, StorageError
@@ -19,6 +19,12 @@ from elastune.search.base import Searcher
 from elastune.space import choice, grid_search, lograndint, loguniform, quniform, randint, uniform
 from elastune.spec import Retention
 from elastune.worker import Context, Trainable, get_checkpoint, get_context, report
+
+if TYPE_CHECKING:
+    from elastune.results import Result
+    from elastune.search.optuna import OptunaSearcher
+    from elastune.simulation import Simulation
+    from elastune.tuner import Tuner, load
 
 __version__ = "0.1.0"
 

@@ -5,6 +5,7 @@ mend.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -52,6 +53,7 @@ def _escaped(text: str) -> str:
 @click.version_option(package_name="elastune")
 def main() -> None:
     """Tune machine-learning models on an elastic cluster, to a deadline and a budget."""
+    logging.basicConfig(format="warning: %(message)s", level=logging.WARNING)
 
 
 @main.command()

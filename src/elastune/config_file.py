@@ -122,7 +122,7 @@ def _simulation(given: object, fields: Mapping[str, Any], path: Path) -> Simulat
     arguments: dict[str, Any] = {name: section[name] for name in ("stragglers", "scaling") if name in section}
     for name in SECONDS:
         if name in section:
-            arguments[f"{name}_s"] = parse_duration(section[name], f"{where}.{name}") if section[name] != 0 else 0.0
+            arguments[f"{name}_s"] = parse_duration(section[name], f"{where}.{name}", zero=True)
     if "faults" in section:
         if not isinstance(section["faults"], list):
             raise SpecError(f"{where}.faults={section['faults']!r}: must be a list")

@@ -123,7 +123,7 @@ def make_experiment(
         seed,
         machines,
         devices,
-        parse_duration(checkpoint_every, "checkpoint_every"),
+        parse_duration(checkpoint_every, "checkpoint_every", zero=True),
     )
     _try_out(experiment)
     return experiment

@@ -33,11 +33,21 @@ class Simulation:
     scaling: Mapping[int, float] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
 
+    def __post_init__(self) -> None:
+        self._machines(devices=1)
+        require_number("stragglers", self.stragglers, -1e-12)
+        require_number("start_s", self.start_s, -1e-12)
+        if self.scaling:
+            interpolated(self.scaling)
+
+    def _machines(self, devices: int) -> Machines:
+        return Machines(devices, self.request_s, self.boot_s, self.lifetime_s, self.notice_s)
+
     def cluster(self, experiment: Experiment, start_s: float) -> SimulatedCluster:
         settings, seed = experiment.settings, experiment.seed
         return SimulatedCluster(
             workload=self.workload or Synthetic(settings.metric, settings.mode, seed=seed),
-            machines=Machines(experiment.devices, self.request_s, self.boot_s, self.lifetime_s, self.notice_s),
+            machines=self._machines(experiment.devices),
             stragglers=Stragglers(self.stragglers, seed),
             speedup=interpolated(self.scaling) if self.scaling else perfect_speedup,
             faults=self.faults,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import platform
 import signal
 import threading
@@ -33,6 +34,8 @@ from elastune.worker.session import as_trainer
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
+
+log = logging.getLogger("elastune")
 
 EXPERIMENT = "experiment"
 """The name of the blob beside the journal that holds the experiment and the user's code."""
@@ -155,6 +158,7 @@ class Tuner:
             key = _snapshot_key(blob or journal.get_blob(EXPERIMENT) or b"")
             view = RunView()
             controller, records = recover(journal, self.experiment.controller(), key)
+            _pass_on(journal.warnings)
             for record in records:
                 view.feed(record)
             if not (records and controller.done and view.status != "interrupted"):
@@ -228,8 +232,14 @@ def load(path: str | Path, journal: str | None = None) -> Result:
     path = Path(path)
     with _closing(_open(path, journal, must_exist=True)) as opened:
         view = RunView.of(decode_record(body) for body in opened.read())
+        _pass_on(opened.warnings)
     view.started  # noqa: B018  says so where the journal is empty
     return Result(view, path)
+
+
+def _pass_on(warnings: list[str]) -> None:
+    for text in warnings:
+        log.warning(text)
 
 
 def _open(path: Path, url: str | None, must_exist: bool, group: int = 1) -> Journal:

@@ -16,8 +16,11 @@ _DURATION = re.compile(r"\s*".join(rf"(?:(?P<{unit}>{_NUMBER})\s*{unit})?" for u
 _MONEY = re.compile(r"\$?\s*([0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)\s*(?:usd)?")
 
 
-def parse_duration(value: object, name: str = "duration") -> float:
-    """Seconds of "90s", "20m", "1h30m", "500ms", a timedelta or a bare number, which already counts seconds."""
+def parse_duration(value: object, name: str = "duration", zero: bool = False) -> float:
+    """Seconds of "90s", "20m", "1h30m", "500ms", a timedelta or a bare number, which already counts seconds.
+
+    Zero is refused unless it is said to make sense.
+    """
     number = value
     if isinstance(value, timedelta):
         number = value.total_seconds()
@@ -27,6 +30,8 @@ def parse_duration(value: object, name: str = "duration") -> float:
             number = float(text)
         elif found := _DURATION.fullmatch(text):
             number = sum(float(amount) * _UNITS_S[unit] for unit, amount in found.groupdict().items() if amount)
+    if zero and isinstance(number, int | float) and not isinstance(number, bool) and number == 0 and value != "":
+        return 0.0
     return _positive(number, f'{name}={value!r}: must be a positive duration such as "90s", "20m" or "1h30m"')
 
 

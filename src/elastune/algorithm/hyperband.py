@@ -5,7 +5,6 @@ Bracket s of s_max, ..., 0 begins ceil((s_max + 1) / (s + 1) * eta^s) trials wit
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from elastune.algorithm.base import NOTHING, Actions, Algorithm, AlgorithmEvent, TrialSource, Woken
@@ -23,7 +22,8 @@ class Hyperband(Algorithm):
         while r * eta ** (s_max + 1) <= R:
             s_max += 1
         self.brackets = tuple(
-            SuccessiveHalving(math.ceil((s_max + 1) / (s + 1) * eta**s), max(1, R // eta**s), R, eta)
+            # Rounded up in whole numbers: floats would add a trial here and there.
+            SuccessiveHalving(-(-(s_max + 1) * eta**s // (s + 1)), R // eta**s, R, eta)
             for s in range(s_max, -1, -1)
         )
         self._begun = 0

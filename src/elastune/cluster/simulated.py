@@ -88,7 +88,8 @@ class SimulatedCluster:
 
     def __post_init__(self) -> None:
         for fault in self.faults:
-            self._at(max(fault.at_s, self.now_s), self._fault, fault)
+            if fault.at_s >= self.now_s:  # the others have happened before a driver resumed
+                self._at(fault.at_s, self._fault, fault)
 
     # ------------------------------------------------------------------------------------------------ the Cluster seam
 
@@ -104,8 +105,8 @@ class SimulatedCluster:
                 return m.Turn(self.now_s, tuple(self._events))
         if until_s is None:
             raise RunFailed("the simulation stands still: no machine and no trial will ever do anything again")
-        self.now_s = until_s
-        return m.Turn(until_s, ())
+        self.now_s = max(self.now_s, until_s)
+        return m.Turn(self.now_s, ())
 
     def submit(self, commands: Sequence[m.AnyCommand]) -> None:
         for command in commands:
@@ -205,6 +206,7 @@ class SimulatedCluster:
             self._leave(m.TrialReturned, running)
             return
         running.iteration += 1
+        metrics = {name: m.to_scalar(v) if isinstance(v, float) else v for name, v in metrics.items()}
         self._events.append(m.TrialReported(command.trial, command.attempt, running.iteration, metrics))
         until = command.until_iteration
         if running.asked_to != "go on" or (until is not None and running.iteration >= until):

@@ -52,7 +52,7 @@ class Controller:
         self._limit = self.fleet.spending.limit(0.0)
         self._reports = 0
         self._failed = 0
-        self._nodes_lost_in_a_row = 0
+        self._nodes_never_ready = 0
         self._noted: set[str] = set()
         self._begin(0.0)
 
@@ -96,6 +96,7 @@ class Controller:
         self._at_s = at_s
         self._index = 0
         self._changed = False
+        self._resuming = False
         self._commands: list[m.AnyCommand] = []
         self._decisions: list[m.AnyDecision] = []
         self._source.decisions = self._decisions
@@ -116,7 +117,7 @@ class Controller:
         self._changed = True
 
     def _on_resumed(self, event: m.RunResumed) -> None:
-        self._changed = True
+        self._changed = self._resuming = True
         if self._ending is not None and self._ending[0] == "interrupted":
             self._ending, self.done = None, False
 
@@ -226,6 +227,8 @@ class Controller:
         del self._widths[trial.id]
         trial.slots = ()
         self._changed = True
+        if trial.over:
+            self._drop_superfluous(trial)
 
     def _requeue(self, trial: Trial) -> None:
         """The run is not over: it goes on when it is its turn again."""
@@ -238,7 +241,7 @@ class Controller:
     def _on_node_ready(self, event: m.NodeReady) -> None:
         if event.node in self.fleet.nodes:
             self.fleet.ready(event)
-            self._nodes_lost_in_a_row = 0
+            self._nodes_never_ready = 0
             self._limit = self.fleet.spending.limit(self._at_s)
             self._changed = True
 
@@ -261,11 +264,12 @@ class Controller:
             if not trial.over:
                 self._requeue(trial)
         self._changed = True
-        self._nodes_lost_in_a_row += 1
-        if self._nodes_lost_in_a_row > FAILURES_BEFORE_GIVING_UP and not node.devices:
+        if node.devices or self._resuming:
+            return
+        self._nodes_never_ready += 1
+        if self._nodes_never_ready > FAILURES_BEFORE_GIVING_UP:
             self._end(
-                "failed",
-                f"{self._nodes_lost_in_a_row} machines in a row were lost before one was ready: {event.reason}",
+                "failed", f"{self._nodes_never_ready} machines in a row were lost before one was ready: {event.reason}"
             )
 
     # ------------------------------------------------------------------------------------------------------- trials
@@ -285,14 +289,16 @@ class Controller:
         if event.iteration <= trial.iteration:
             self._decisions.append(m.EventHidden(self._index, "retrained"))
             return
+        if trial.over:  # it was told to stop, and its next report is where it does
+            self._decisions.append(m.EventHidden(self._index, "old attempt"))
+            return
         trial.iteration = event.iteration
         trial.failures = 0
-        if trial.over:
-            return
         metric = self.settings.metric
         value = m.to_float(event.metrics[metric]) if metric in event.metrics else None
         if value is None:
             self._end("failed", _no_metric(metric, event))
+            self._fail(trial, _no_metric(metric, event))
         elif not math.isfinite(value):
             self._fail(trial, f"{metric}={value} at iteration {event.iteration}: must be a finite number")
         else:
@@ -364,7 +370,6 @@ class Controller:
             return
         self._left(trial)
         if trial.over:
-            self._drop_superfluous(trial)
             return
         trial.failures += 1
         if self._ending is not None:
@@ -433,7 +438,8 @@ class Controller:
 
     def _keep(self, trial: Trial, checkpoint: m.Checkpoint | None) -> None:
         if checkpoint is not None:
-            remember(trial, checkpoint)
+            for replaced in remember(trial, checkpoint):
+                self._commands.append(m.DropCheckpoint(self._number(), replaced))
             if trial.loss is not None and checkpoint.iteration == trial.iteration:
                 trial.losses[checkpoint.iteration] = trial.loss
             self._drop_superfluous(trial)

@@ -37,10 +37,12 @@ class Keeper:
         return [checkpoint for checkpoint in trial.checkpoints if checkpoint.iteration not in keep]
 
 
-def remember(trial: Trial, checkpoint: Checkpoint) -> None:
-    """A new checkpoint of the trial; one that was saved again after a restore takes the older one's place."""
-    trial.checkpoints = [old for old in trial.checkpoints if old.iteration != checkpoint.iteration]
+def remember(trial: Trial, checkpoint: Checkpoint) -> list[Checkpoint]:
+    """A new checkpoint of the trial. Returns the older ones of the same iteration: it takes their place."""
+    same = [old for old in trial.checkpoints if old.iteration == checkpoint.iteration]
+    trial.checkpoints = [old for old in trial.checkpoints if old not in same]
     insort(trial.checkpoints, checkpoint, key=lambda kept: kept.iteration)
+    return [old for old in same if old.path != checkpoint.path]
 
 
 def forget(trial: Trial, checkpoint: Checkpoint) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable
 
+import cloudpickle
+
 from elastune.cluster.base import Cluster
 from elastune.control.controller import Controller
 from elastune.messages import (
@@ -78,7 +80,7 @@ class Loop:
         for observe in self._observers:
             observe(record)
         if self._snapshot_key is not None and self._seq >= self._next_snapshot:
-            self._journal.save_snapshot(self._seq, self._snapshot_key, pickle.dumps(self._controller))
+            self._journal.save_snapshot(self._seq, self._snapshot_key, cloudpickle.dumps(self._controller))
             self._next_snapshot = self._seq + self._seq // 2
 
 

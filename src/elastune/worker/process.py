@@ -10,7 +10,7 @@ import time
 import traceback
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +38,10 @@ class Leave(BaseException):
     """Unwinds the user's code out of report(). Not an Exception: `except Exception` must not swallow it."""
 
 
+class DriverGone(BaseException):
+    """Nobody listens any more: Ray ends this process."""
+
+
 class Worker:
     def __init__(self, connection: wire.Wire, setup: WorkerSetup, trainer: Trainer) -> None:
         self._wire, self._setup, self._trainer = connection, setup, trainer
@@ -53,7 +57,10 @@ class Worker:
     def next(self, wait: bool) -> wire.ToWorker | None:
         """The next command; None if there is none and we shall not wait."""
         if not self._inbox:
-            self._inbox = [wire.decode_command(frame) for frame in self._wire.receive(wait)]
+            try:
+                self._inbox = [wire.decode_command(frame) for frame in self._wire.receive(wait)]
+            except EOFError as error:
+                raise DriverGone from error
         return self._inbox.pop(0) if self._inbox else None
 
     def put_back(self, command: wire.ToWorker) -> None:
@@ -61,7 +68,10 @@ class Worker:
 
     def tell(self, *events: m.AnyEvent) -> None:
         """Events that belong together arrive together."""
-        self._wire.send(wire.encode(events))
+        try:
+            self._wire.send(wire.encode(events))
+        except OSError as error:
+            raise DriverGone from error
 
     def _train(self, command: m.StartTrial) -> None:
         trial = TrialSession(self, self._setup, command)
@@ -77,8 +87,6 @@ class Worker:
             except CheckpointDamagedError as error:
                 assert command.checkpoint is not None
                 self.tell(m.CheckpointDamaged(command.trial, command.attempt, command.checkpoint, str(error)))
-            except EOFError:
-                raise
             except (Exception, SystemExit) as error:
                 traceback.print_exc()
                 trial.failed(error)
@@ -196,10 +204,8 @@ def work(address: tuple[str, int], secret: bytes, node: str, device: int, setup:
         error = f"the training code cannot be loaded in a worker: {type(failure).__name__}: {failure}"
     connection.send(wire.encode(wire.Hello(wire.proof(secret, nonce), node, device, os.getpid(), error)))
     if trainer is not None:
-        try:
+        with suppress(DriverGone):
             Worker(connection, setup, trainer).run()
-        except (EOFError, OSError):
-            os._exit(0)  # the driver is gone: whatever the user's code left running must go too
 
 
 @contextmanager

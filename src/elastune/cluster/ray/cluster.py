@@ -21,6 +21,7 @@ from typing import Any
 import ray
 
 from elastune import messages as m
+from elastune.errors import SpecError
 from elastune.worker import wire
 from elastune.worker.process import WorkerSetup, work
 
@@ -71,15 +72,21 @@ class RayCluster:
         self._woken, self._waker = socket.socketpair()
         self._waker.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ, lambda: self._woken.recv(4096))
-        self._start_ray(devices * machines)
+        self._owns_ray = self._start_ray(devices * machines)
         self._setup = ray.put(setup)
         self._actor_class: Any = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(_WorkerActor)
 
     @staticmethod
-    def _start_ray(slots: int) -> None:
+    def _start_ray(slots: int) -> bool:
+        """A Ray of our own, unless the user has connected to one. Returns whether it is ours to shut down."""
+        if ray.is_initialized():
+            resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+            there = int(resources.get("CPU", 0))
+            if there < slots:
+                raise SpecError(f"machines x devices = {slots}: the Ray cluster you connected to has {there} CPUs")
+            return False
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         ray.init(
             address="local",
             num_cpus=slots,
@@ -88,6 +95,7 @@ class RayCluster:
             logging_level=logging.ERROR,
             object_store_memory=100_000_000,
         )
+        return True
 
     # ------------------------------------------------------------------------------------------------ the Cluster seam
 
@@ -141,7 +149,8 @@ class RayCluster:
         self._selector.close()
         for sock in (self._listener, self._woken, self._waker):
             sock.close()
-        ray.shutdown()
+        if self._owns_ray:
+            ray.shutdown()
 
     def _now_s(self) -> float:
         return time.monotonic() + self._clock_offset_s
@@ -163,8 +172,8 @@ class RayCluster:
     def _remove(self, node: str) -> None:
         machine = self._machines.pop(node, None)
         for host in machine.hosts.values() if machine is not None else ():
-            self._hang_up(host)
             ray.kill(host.actor)
+            self._hang_up(host)
 
     def _hang_up(self, host: _Host) -> None:
         if host.wire is not None:

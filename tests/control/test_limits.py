@@ -1,0 +1,128 @@
+"""Deadline, budget and interrupts: the run ends in order, and what was learnt is kept."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastune import messages as m
+from elastune.algorithm import ASHA, FIFO, SuccessiveHalving
+from tests.control.scripts import Script, ended, paused, ready, reported, starts, statuses
+from tests.worlds import assert_sound, winner, world
+
+
+def test_at_the_deadline_trials_are_paused_then_machines_are_given_back() -> None:
+    script = Script(FIFO(1, R=100), deadline_s=10.0, grace_s=7.0)
+    script.at(0.0, ready("n0"))
+    assert script.controller.wake_s == 10.0
+    script.at(9.0, reported("t-00000", 1, 0.5))
+    assert script.at(10.0).commands == (m.PauseTrial(3, "t-00000", 1, 7.0),)
+    assert script.controller.wake_s is None and not script.controller.done
+    last = script.at(12.0, reported("t-00000", 2, 0.4), paused("t-00000", 2))
+    assert statuses(last) == [("t-00000", "paused")]
+    assert ended(last) == ("deadline", "the deadline of 10 s is reached")
+    assert last.commands == (m.ReleaseNode(4, "n0"),)
+    assert script.controller.done
+
+
+def test_a_trial_that_does_not_leave_in_time_is_killed_and_the_run_ends_all_the_same() -> None:
+    session = world(FIFO(1, R=5), deadline_s=3.0, grace_s=2.0, start_s=100.0).run()
+    assert session.view.status == "deadline"
+    assert session.view.at_s == 5.0
+    assert_sound(session)
+
+
+def test_a_deadline_before_any_machine_is_there_ends_the_run() -> None:
+    session = world(FIFO(1, R=5), deadline_s=3.0, boot_s=60.0).run()
+    assert (session.view.status, session.view.at_s) == ("deadline", 3.0)
+    assert session.view.cost_usd() == 0.0
+    assert_sound(session)
+
+
+def test_the_best_so_far_and_its_checkpoint_outlive_the_deadline() -> None:
+    full = world(ASHA(None, 1, 27), devices=4, deadline_s=60.0).run()
+    assert full.view.status == "deadline"
+    best = full.view.best
+    assert best is not None and best.best_value == min(
+        value for trial in full.view.trials.values() if (value := trial.best_value) is not None
+    )
+    assert best.last_checkpoint is not None
+    assert {trial.status for trial in full.view.trials.values()} <= {"paused", "waiting", "completed"}
+    assert_sound(full)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    budget=st.floats(0.01, 2.0),
+    machines=st.integers(1, 3),
+    devices=st.integers(1, 3),
+    boot_s=st.sampled_from([0.0, 20.0]),
+    seed=st.integers(0, 99),
+)
+def test_no_more_is_spent_than_the_budget_and_one_step(
+    budget: float, machines: int, devices: int, boot_s: float, seed: int
+) -> None:
+    price, step_s = 3.6, 1.0
+    session = world(
+        ASHA(None, 1, 81),
+        machines=machines,
+        devices=devices,
+        boot_s=boot_s,
+        budget_usd=budget,
+        price=price,
+        seed=seed,
+    ).run()
+    assert session.view.status == "budget"
+    rate_usd_per_s = price / 3600 * machines * devices
+    boot_usd = boot_s * rate_usd_per_s  # known only when it has been spent
+    assert session.view.cost_usd() <= max(budget, boot_usd) + (step_s + 1e-6) * rate_usd_per_s
+    assert session.view.cost_usd() >= min(budget, boot_usd) - 1e-9
+    assert session.controller.fleet.spending.spent_usd(session.view.at_s) == pytest.approx(session.view.cost_usd())
+    assert_sound(session)
+
+
+def test_the_limit_that_comes_first_is_the_one_that_is_named() -> None:
+    both = {"deadline_s": 100.0, "price": 3600.0}
+    assert world(ASHA(None, 1, 9), budget_usd=50.0, **both).run().view.status == "budget"
+    assert world(ASHA(None, 1, 9), budget_usd=500.0, **both).run().view.status == "deadline"
+
+
+def test_a_budget_is_reached_later_when_a_machine_is_lost() -> None:
+    script = Script(FIFO(4, R=1000), machines=2, budget_usd=20.0, price=3600.0)
+    script.at(0.0, ready("n0"), ready("n1"))
+    assert script.controller.wake_s == pytest.approx(10.0)
+    script.at(5.0, m.NodeLost("n1", "revoked"))
+    assert script.controller.wake_s == pytest.approx(15.0)
+
+
+def test_an_interrupt_pauses_and_a_resume_goes_on_to_the_same_result() -> None:
+    place = world(SuccessiveHalving(8, 1, 9, 2), devices=2)
+    undisturbed = place.run()
+    session = place.start().turns(6)
+    session.loop.interrupt()
+    session.loop.run()
+    assert session.view.status == "interrupted"
+    assert not session.controller.fleet.nodes
+    assert all(trial.status != "running" for trial in session.view.trials.values())
+    resumed = place.resume(session.journal).run()
+    assert resumed.view.status == "succeeded"
+    assert winner(resumed.view) == winner(undisturbed.view)
+    assert resumed.view.retrained == 0, "a pause loses nothing"
+    assert_sound(resumed)
+
+
+def test_a_second_interrupt_and_a_deadline_during_the_pause_change_nothing() -> None:
+    script = Script(FIFO(1, R=9), deadline_s=10.0)
+    script.at(0.0, ready("n0"))
+    assert script.at(9.0, m.RunInterrupted()).commands == (m.PauseTrial(3, "t-00000", 1, 30.0),)
+    assert script.at(9.5, m.RunInterrupted()).commands == ()
+    last = script.at(11.0, reported("t-00000", 1, 0.4), paused("t-00000", 1))
+    assert ended(last) == ("interrupted", "interrupted by the user")
+
+
+def test_downtime_counts_against_the_deadline() -> None:
+    script = Script(FIFO(2, R=9), deadline_s=10.0)
+    script.at(0.0, ready("n0"))
+    step = script.at(50.0, m.RunResumed(), m.NodeLost("n0", "its driver ended"))
+    assert starts(step) == [] and ended(step) == ("deadline", "the deadline of 10 s is reached")

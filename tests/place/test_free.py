@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pickle
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from elastune.messages import Slot
+from elastune.place import FreeSlots
+
+
+def test_the_devices_of_the_machine_that_came_first_go_first() -> None:
+    free = FreeSlots()
+    free.add_node("n1", 2)
+    free.add_node("n0", 1)
+    assert [free.take() for _ in range(3)] == [Slot("n1", 0), Slot("n1", 1), Slot("n0", 0)]
+
+
+def test_what_comes_back_goes_out_again_lowest_first() -> None:
+    free = FreeSlots()
+    free.add_node("n0", 3)
+    taken = [free.take() for _ in range(3)]
+    for slot in (taken[2], taken[0]):
+        free.give(slot)
+    assert free.take() == Slot("n0", 0)
+
+
+def test_a_machine_that_was_taken_out_gets_nothing_back() -> None:
+    free = FreeSlots()
+    free.add_node("n0", 2)
+    free.add_node("n1", 1)
+    taken = free.take()
+    free.remove_node("n0")
+    free.give(taken)
+    assert len(free) == 1 and free.take() == Slot("n1", 0)
+
+
+class AgainstASet(RuleBasedStateMachine):
+    """The same operations on a plain set of slots and the order in which the machines came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.real = FreeSlots()
+        self.order: list[str] = []
+        self.free: set[Slot] = set()
+        self.taken: list[Slot] = []
+        self.count = 0
+
+    @rule(devices=st.integers(1, 4))
+    def add_node(self, devices: int) -> None:
+        node = f"n{self.count}"
+        self.count += 1
+        self.real.add_node(node, devices)
+        self.order.append(node)
+        self.free |= {Slot(node, device) for device in range(devices)}
+
+    @precondition(lambda self: self.count > 0)
+    @rule(data=st.data())
+    def remove_node(self, data: st.DataObject) -> None:
+        node = f"n{data.draw(st.integers(0, self.count - 1))}"
+        self.real.remove_node(node)
+        self.order = [other for other in self.order if other != node]
+        self.free = {slot for slot in self.free if slot.node != node}
+
+    @precondition(lambda self: self.free)
+    @rule()
+    def take(self) -> None:
+        expected = min(self.free, key=lambda slot: (self.order.index(slot.node), slot.device))
+        assert self.real.take() == expected
+        self.free.remove(expected)
+        self.taken.append(expected)
+
+    @precondition(lambda self: self.taken)
+    @rule(data=st.data())
+    def give(self, data: st.DataObject) -> None:
+        slot = self.taken.pop(data.draw(st.integers(0, len(self.taken) - 1)))
+        self.real.give(slot)
+        if slot.node in self.order:
+            self.free.add(slot)
+
+    @rule()
+    def pickle(self) -> None:
+        self.real = pickle.loads(pickle.dumps(self.real))
+
+    @invariant()
+    def as_many_are_free(self) -> None:
+        assert len(self.real) == len(self.free)
+
+
+TestAgainstASet = AgainstASet.TestCase
+TestAgainstASet.settings = settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)

@@ -1,0 +1,196 @@
+"""The command line as a user meets it: what it prints, its exit codes, and how it answers bad input."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from elastune.cli import main
+
+GOOD = """
+name: exp
+trainable: train.py:train
+space:
+  lr: {loguniform: [1e-4, 1e-1]}
+  layers: {choice: [2, 3, 4]}
+metric: loss
+mode: min
+algorithm: {ASHA: {n: 12, r: 1, R: 9, eta: 3}}
+deadline: 1h
+budget: $5
+price: $0.50
+seed: 3
+cluster: {machines: 2, devices: 2}
+simulation:
+  workload: {synthetic: {step: 30s, noise: 0.02}}
+  boot: 60s
+  stragglers: 0.1
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exp.yaml").write_text(GOOD)
+    return tmp_path
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments, env={"COLUMNS": "200"})
+
+
+def refused(*arguments: str) -> str:
+    """The message of a call that is refused: exit code 2, one error, no traceback."""
+    result = call(*arguments)
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit), "a traceback"
+    assert "Traceback" not in result.output
+    return " ".join(result.stderr.split())
+
+
+def test_simulate_then_look_at_it_in_every_way(folder: Path) -> None:
+    assert call("simulate", "exp.yaml").exit_code == 0
+    status = json.loads(call("status", "runs/exp", "--json").stdout)
+    assert status["status"] == "succeeded"
+    trials = json.loads(call("trials", "runs/exp", "--json").stdout)
+    assert len(trials) == 12
+    best = json.loads(call("best", "runs/exp", "--json").stdout)
+    assert best["value"] == min(trial["best_value"] for trial in trials)
+    assert set(best["config"]) == {"lr", "layers"}
+    assert f"{best['value']:g}" in call("best", "runs/exp").stdout
+    report = call("report", "runs/exp")
+    assert report.exit_code == 0
+    assert (folder / "runs/exp/plots/timeline.png").stat().st_size > 1000
+    assert "succeeded" in report.stdout
+
+
+def test_the_same_file_simulated_twice_gives_the_same_journal(folder: Path) -> None:
+    call("simulate", "exp.yaml")
+    call("simulate", "exp.yaml")
+    first, second = (
+        sqlite3.connect(folder / "runs" / run / "journal.db")
+        .execute("select body from records order by seq")
+        .fetchall()
+        for run in ("exp", "exp-2")
+    )
+    assert len(first) > 10
+    assert first == second
+
+
+def test_a_finished_run_is_not_run_again(folder: Path) -> None:
+    call("simulate", "exp.yaml")
+    before = (folder / "runs/exp/journal.db").read_bytes()
+    again = call("resume", "runs/exp")
+    assert again.exit_code == 0 and "succeeded" in again.stdout
+    assert (folder / "runs/exp/journal.db").read_bytes() == before
+
+
+BAD = [
+    ("metric: loss", "metrik: loss", "unknown field 'metrik'; did you mean 'metric'?"),
+    ("metric: loss\n", "", "metric is missing"),
+    ("metric: loss", "metric: 5", "metric=5: must be the name of a number"),
+    ("mode: min", "mode: lowest", "mode='lowest': must be 'min' (less is better) or 'max'"),
+    ("deadline: 1h", "deadline: -5m", "deadline='-5m': must be a positive duration"),
+    ("deadline: 1h", "deadline: soon", "deadline='soon': must be a positive duration"),
+    ("budget: $5", "budget: lots", "budget='lots': must be a positive amount"),
+    ("price: $0.50\n", "", "budget='$5' needs a price"),
+    ("seed: 3", "seed: -1", "seed=-1: must be a whole number of at least 0"),
+    ("seed: 3", "seed: yes", "seed=True: must be a whole number"),
+    ("devices: 2", "devices: 0", "devices=0: must be a whole number of at least 1"),
+    ("machines: 2", "machins: 2", "unknown field 'machins'; did you mean 'machines'?"),
+    ("ASHA:", "AHSA:", "did you mean 'ASHA'?"),
+    ("R: 9", "R: nine", "R='nine': must be a whole number"),
+    ("r: 1, R: 9", "r: 10, R: 9", "r must not be above R"),
+    ("n: 12, ", "n: 12, etta: 3, ", "unknown field 'etta'; did you mean 'eta'?"),
+    ("n: 12, ", "", "n is missing"),
+    ("{loguniform: [1e-4, 1e-1]}", "{logunifrom: [1e-4, 1e-1]}", "did you mean 'loguniform'"),
+    ("{loguniform: [1e-4, 1e-1]}", "{loguniform: [0, 1e-1]}", "loguniform"),
+    ("{loguniform: [1e-4, 1e-1]}", "{uniform: [2, 1]}", "uniform"),
+    ("  lr: {loguniform: [1e-4, 1e-1]}\n  layers: {choice: [2, 3, 4]}\n", "  {}\n", "space is empty"),
+    ("step: 30s", "stepp: 30s", "unknown field 'stepp'; did you mean 'step'?"),
+    ("synthetic:", "sinthetic:", "did you mean 'synthetic'?"),
+    ("boot: 60s", "boot: -1s", "boot='-1s': must be a positive duration"),
+    ("stragglers: 0.1", "stragglers: -1", "stragglers=-1: must be a number"),
+    ("name: exp", "name: a/b", "name='a/b': must be letters"),
+    ("seed: 3", "searcher: tppe", "searcher='tppe': did you mean 'tpe'?"),
+    ("seed: 3", "retention: {keep_last: 0}", "keep_last=0: must be a whole number of at least 1"),
+    ("seed: 3", "max_retries: -1", "max_retries=-1"),
+    (GOOD, "- a list", "must be a mapping"),
+    (GOOD, "a: [unclosed", "is not YAML"),
+    (GOOD, "", "must be a mapping"),
+]
+
+
+@pytest.mark.parametrize(("good", "bad", "message"), BAD, ids=[message[:40] for _, _, message in BAD])
+def test_a_bad_file_is_refused_and_nothing_is_written(folder: Path, good: str, bad: str, message: str) -> None:
+    assert good in GOOD
+    (folder / "exp.yaml").write_text(GOOD.replace(good, bad))
+    assert message in refused("simulate", "exp.yaml")
+    assert not (folder / "runs").exists()
+
+
+BAD_TRAINABLES = [
+    ("train.py:train", "there is no file"),
+    ("train.py", "must be 'file.py:function'"),
+    ("no_such_module:train", "ModuleNotFoundError"),
+    ("broken.py:train", "ZeroDivisionError"),
+    ("fine.py:tran", "did you mean 'train'?"),
+    ("fine.py:two", "must take one argument"),
+    ("fine.py:number", "must be a function of one argument"),
+]
+
+
+@pytest.mark.parametrize(("trainable", "message"), BAD_TRAINABLES)
+def test_a_trainable_that_cannot_be_used_is_refused(folder: Path, trainable: str, message: str) -> None:
+    (folder / "broken.py").write_text("1 / 0")
+    (folder / "fine.py").write_text("number = 5\ndef train(config): ...\ndef two(config, other): ...\n")
+    (folder / "exp.yaml").write_text(GOOD.replace("train.py:train", trainable))
+    assert message in refused("run", "exp.yaml")
+    assert not (folder / "runs").exists()
+
+
+def test_a_missing_file_is_refused(folder: Path) -> None:
+    assert "nothing.yaml: cannot be read: No such file" in refused("simulate", "nothing.yaml")
+
+
+def test_a_run_that_is_not_there_is_refused(folder: Path) -> None:
+    for command in ("status", "trials", "best", "report", "resume"):
+        assert "there is no such run" in refused(command, "runs/nothing")
+
+
+def test_storage_that_cannot_be_written_is_refused(folder: Path) -> None:
+    (folder / "file").write_text("in the way")
+    assert "storage='file' cannot be written" in refused("simulate", "exp.yaml", "--storage", "file")
+
+
+def test_a_torn_last_record_is_dropped_with_a_warning_and_the_run_goes_on(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    call("simulate", "exp.yaml")
+    whole = json.loads(call("best", "runs/exp", "--json").stdout)
+    with closing(sqlite3.connect(folder / "runs/exp/journal.db")) as database, database:
+        database.execute("delete from records where seq > 20")
+        database.execute("update records set body = substr(body, 1, 30) where seq = 20")
+    result = call("resume", "runs/exp")
+    assert result.exit_code == 0, result.output
+    assert "the last record (20) of run 'exp'" in caplog.text and "was left out" in caplog.text
+    assert json.loads(call("best", "runs/exp", "--json").stdout) == whole
+
+
+def test_damage_in_the_middle_of_the_journal_is_an_error(folder: Path) -> None:
+    call("simulate", "exp.yaml")
+    with closing(sqlite3.connect(folder / "runs/exp/journal.db")) as database, database:
+        database.execute("update records set body = substr(body, 1, 30) where seq = 20")
+    for command in ("status", "resume"):
+        assert "record 20" in refused(command, "runs/exp")
+
+
+def test_a_journal_that_is_no_database_is_an_error(folder: Path) -> None:
+    call("simulate", "exp.yaml")
+    (folder / "runs/exp/journal.db").write_bytes(b"hello" * 1000)
+    assert "journal.db" in refused("status", "runs/exp")

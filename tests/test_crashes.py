@@ -1,0 +1,106 @@
+"""Real runs on Ray whose driver is killed or interrupted."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+from tests.experiments import EXPERIMENT, elastune, records_in, wait_for, write_experiment
+
+import elastune as et
+from elastune.messages import Scalar
+from elastune.results import Result
+
+pytestmark = pytest.mark.slow
+KILLS = 20
+
+
+def outcome(result: Result) -> tuple[str, float, list[tuple[str, list[int], list[Scalar]]]]:
+    """All that must not depend on crashes: the winner, its value, and each iteration of each trial, once."""
+    trials = [
+        (trial.id, [r.iteration for r in trial.reports], [r.metrics["loss"] for r in trial.reports])
+        for trial in result.view.trials.values()
+    ]
+    return result.best_trial.id, result.best_value, trials
+
+
+def run_to_the_end(folder: Path) -> Result:
+    process = elastune("run", folder / "exp.yaml", "--storage", folder / "runs", "--quiet")
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return et.load(folder / "runs" / "exp")
+
+
+@pytest.mark.timeout(1200)
+def test_a_run_whose_driver_is_killed_20_times_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
+    rng = random.Random(20)
+    (tmp_path / "undisturbed").mkdir()
+    write_experiment(tmp_path / "undisturbed", step_s=0.03)
+    undisturbed = outcome(run_to_the_end(tmp_path / "undisturbed"))
+    kills, round_number, retrained = 0, 0, 0
+    while kills < KILLS:
+        folder = tmp_path / f"round-{round_number}"
+        folder.mkdir()
+        experiment, run = write_experiment(folder, step_s=0.03), folder / "runs" / "exp"
+        process = elastune("run", experiment, "--storage", folder / "runs", "--quiet")
+        while True:
+            enough = records_in(run) + rng.randrange(25)
+            alive = wait_for(lambda: records_in(run) >= max(enough, 1), process) and process.poll() is None  # noqa: B023
+            if not alive or kills == KILLS:
+                break
+            process.kill()
+            process.wait()
+            kills += 1
+            process = elastune("resume", run, "--quiet")
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        result = et.load(run)
+        for trial in result.view.trials.values():
+            assert [report.iteration for report in trial.reports] == list(range(1, trial.iteration + 1))
+            assert [report.metrics["done"] for report in trial.reports] == list(range(1, trial.iteration + 1))
+        assert outcome(result) == undisturbed
+        retrained += result.view.retrained
+        round_number += 1
+    assert retrained > 0, "the kills never cost anything: they did not hit the run"
+
+
+@pytest.mark.timeout(300)
+def test_ctrl_c_pauses_checkpoints_exits_130_and_says_how_to_resume(tmp_path: Path) -> None:
+    long = EXPERIMENT.replace("SuccessiveHalving: {n: 27, r: 1, R: 27, eta: 3}", "FIFO: {n: 4, R: 40}")
+    experiment, run = write_experiment(tmp_path, 0.05, long), tmp_path / "runs" / "exp"
+    process = elastune("run", experiment, "--storage", tmp_path / "runs", start_new_session=True)
+    assert wait_for(lambda: records_in(run) >= 10, process)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the group
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert f"elastune resume {run}" in errors
+    paused = et.load(run)
+    assert paused.status == "interrupted"
+    running = [trial for trial in paused.view.trials.values() if trial.status == "paused"]
+    assert running and all(
+        trial.last_checkpoint is not None and trial.last_checkpoint.iteration == trial.iteration for trial in running
+    )
+
+    process = elastune("resume", run, "--quiet")
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    result = et.load(run)
+    assert result.status == "succeeded" and result.view.retrained == 0
+    assert all([r.iteration for r in trial.reports] == list(range(1, 41)) for trial in result.view.trials.values())
+
+
+@pytest.mark.timeout(300)
+def test_a_second_driver_on_the_same_run_is_refused(tmp_path: Path) -> None:
+    long = EXPERIMENT.replace("SuccessiveHalving: {n: 27, r: 1, R: 27, eta: 3}", "FIFO: {n: 2, R: 200}")
+    experiment, run = write_experiment(tmp_path, 0.05, long), tmp_path / "runs" / "exp"
+    first = elastune("run", experiment, "--storage", tmp_path / "runs", "--quiet")
+    assert wait_for(lambda: records_in(run) >= 5, first)
+    second = elastune("resume", run, "--quiet")
+    _, errors = second.communicate(timeout=120)
+    both = {second.returncode, first.wait(timeout=120)}
+    assert both == {0, 2}, errors
+    result = et.load(run)
+    assert all([r.iteration for r in trial.reports] == list(range(1, 201)) for trial in result.view.trials.values())

@@ -1,0 +1,241 @@
+"""Small worlds for tests: an experiment and the simulated cluster it runs on, to be run, crashed and resumed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elastune import messages as m
+from elastune.algorithm import Algorithm
+from elastune.cluster.simulated import Fault, Machines, SimulatedCluster
+from elastune.cluster.workload import Curve, Stragglers, Synthetic, Workload
+from elastune.control.controller import Controller
+from elastune.control.run import Loop, recover
+from elastune.experiment import Experiment
+from elastune.record.journal import MemoryJournal
+from elastune.record.projection import RunView
+from elastune.search import Searcher, make_searcher
+from elastune.space import Space, loguniform, uniform
+from elastune.spec import Limits, Mode, Retention, Settings
+
+KEY = "the key of the snapshots"
+SPACE = Space({"lr": loguniform(1e-4, 1e-1), "momentum": uniform(0.0, 0.99)})
+
+
+@dataclass
+class Session:
+    """One driver at work: it ends by itself (`run`) or is cut off (`turns`)."""
+
+    controller: Controller
+    cluster: SimulatedCluster
+    journal: MemoryJournal
+    loop: Loop
+
+    def turns(self, count: int) -> Session:
+        """So many turns more, or fewer if the run ends before."""
+        for _ in range(count):
+            if self.controller.done:
+                break
+            self.loop.turn(self.cluster.poll(self.controller.wake_s))
+        return self
+
+    def run(self, at_most: int = 100_000) -> Session:
+        """Until the end; a run that goes on and on is stopped as a failure."""
+        self.turns(at_most)
+        assert self.controller.done, f"the run has not ended after {at_most} turns"
+        return self
+
+    @property
+    def records(self) -> list[m.Record]:
+        return [m.decode_record(body) for body in self.journal.read()]
+
+    @property
+    def view(self) -> RunView:
+        return RunView.of(self.records)
+
+    @property
+    def commands(self) -> list[m.AnyCommand]:
+        return [command for record in self.records for command in record.commands]
+
+    @property
+    def decisions(self) -> list[m.AnyDecision]:
+        return [decision for record in self.records for decision in record.decisions]
+
+
+@dataclass(frozen=True)
+class World:
+    experiment: Experiment
+    cluster: Callable[[float], SimulatedCluster]
+
+    def start(self) -> Session:
+        session = self._session(self.experiment.controller(), MemoryJournal(), 0, 0.0)
+        session.loop.start(started(self.experiment.settings, self.experiment.seed))
+        return session
+
+    def run(self, at_most: int = 100_000) -> Session:
+        return self.start().run(at_most)
+
+    def resume(self, journal: MemoryJournal) -> Session:
+        """A new driver on a new cluster: of the old world only the journal is left."""
+        controller, records = recover(journal, self.experiment.controller(), KEY)
+        session = self._session(controller, journal, len(records), records[-1].at_s)
+        session.loop.resume()
+        return session
+
+    def _session(self, controller: Controller, journal: MemoryJournal, seq: int, now_s: float) -> Session:
+        cluster = self.cluster(now_s)
+        return Session(controller, cluster, journal, Loop(controller, cluster, journal, seq, KEY))
+
+
+def world(
+    algorithm: Algorithm,
+    *,
+    searcher: str | Searcher = "random",
+    space: Space = SPACE,
+    metric: str = "loss",
+    mode: Mode = "min",
+    machines: int = 1,
+    devices: int = 1,
+    seed: int = 0,
+    deadline_s: float | None = None,
+    budget_usd: float | None = None,
+    price: float = 0.0,
+    max_retries: int = 3,
+    grace_s: float = 30.0,
+    retention: Retention = Retention(),
+    workload: Workload | None = None,
+    request_s: float = 0.0,
+    boot_s: float = 0.0,
+    lifetime_s: float | None = None,
+    notice_s: float = 0.0,
+    start_s: float = 0.0,
+    stragglers: float = 0.0,
+    faults: Sequence[Fault] = (),
+    checkpoint_every_s: float = 60.0,
+    with_checkpoints: bool = True,
+) -> World:
+    """Steps of synthetic trials take one second; machines come at once, cost nothing and live for ever."""
+    settings = Settings(
+        "t", metric, mode, Limits(deadline_s, budget_usd), price, max_retries, grace_s, retention=retention
+    )
+    experiment = Experiment(
+        settings, space, algorithm, make_searcher(searcher), seed, machines, devices, checkpoint_every_s
+    )
+
+    def cluster(now_s: float) -> SimulatedCluster:
+        return SimulatedCluster(
+            workload=workload or Synthetic(metric, mode, seed=seed),
+            machines=Machines(devices, request_s, boot_s, lifetime_s, notice_s),
+            stragglers=Stragglers(stragglers, seed),
+            faults=faults,
+            start_s=start_s,
+            checkpoint_every_s=checkpoint_every_s,
+            with_checkpoints=with_checkpoints,
+            seed=seed,
+            now_s=now_s,
+        )
+
+    return World(experiment, cluster)
+
+
+def started(settings: Settings, seed: int = 0) -> m.RunStarted:
+    limits = settings.limits
+    return m.RunStarted(
+        name=settings.name,
+        metric=settings.metric,
+        mode=settings.mode,
+        seed=seed,
+        deadline_s=limits.deadline_s,
+        budget_usd=limits.budget_usd,
+        price_usd_per_device_hour=settings.price_usd_per_device_hour,
+        started_unix_s=0.0,
+        experiment={},
+        versions={},
+    )
+
+
+class Scripted(Workload):
+    """Curves by the number of the trial, in the order in which configurations are first seen; a step takes a second."""
+
+    def __init__(self, *curves: Sequence[m.Metrics]) -> None:
+        self._curves = curves
+        self._seen: list[m.Config] = []
+
+    def curve(self, config: m.Config) -> Curve:
+        if config not in self._seen:
+            self._seen.append(config)
+        reports = self._curves[self._seen.index(config) % len(self._curves)]
+        return lambda iteration: reports[iteration - 1] if iteration <= len(reports) else None
+
+    def step_s(self, config: m.Config, iteration: int) -> float:
+        return 1.0
+
+
+def losses(*values: float) -> list[m.Metrics]:
+    return [{"loss": value} for value in values]
+
+
+def assert_every_iteration_once(view: RunView) -> None:
+    for trial in view.trials.values():
+        iterations = [report.iteration for report in trial.reports]
+        assert iterations == list(range(1, len(iterations) + 1)), (trial.id, iterations)
+
+
+def assert_no_slot_is_shared(records: Sequence[m.Record]) -> None:
+    """From commands and events alone: a device is handed out only when it is there and nobody is on it."""
+    on: dict[m.Slot, tuple[str, int]] = {}
+    held: dict[tuple[str, int], tuple[m.Slot, ...]] = {}
+    ready: dict[str, int] = {}
+
+    def node_gone(node: str) -> None:
+        ready.pop(node, None)
+        for slot in [slot for slot in on if slot.node == node]:
+            del on[slot]
+
+    for record in records:
+        for event in record.events:
+            match event:
+                case m.NodeReady():
+                    ready[event.node] = event.devices
+                case m.NodeLost():
+                    node_gone(event.node)
+                case m.TrialPaused() | m.TrialReturned() | m.TrialFailed() | m.TrialLost() | m.CheckpointDamaged():
+                    for slot in held.pop((event.trial, event.attempt), ()):
+                        on.pop(slot, None)
+        for command in record.commands:
+            if isinstance(command, m.ReleaseNode):
+                assert not [slot for slot in on if slot.node == command.node], f"{command} has a trial on it"
+                node_gone(command.node)
+            elif isinstance(command, m.StartTrial):
+                owner = (command.trial, command.attempt)
+                assert owner not in held, f"{owner} is started twice"
+                assert command.trial not in {trial for trial, _ in on.values()}, f"{command.trial} runs already"
+                for slot in command.slots:
+                    assert slot.device < ready.get(slot.node, 0), f"{slot} is not there"
+                    assert slot not in on, f"{slot} is held by {on.get(slot)}, and {owner} was put on it"
+                    on[slot] = owner
+                held[owner] = command.slots
+
+
+def assert_time_never_goes_back(records: Sequence[m.Record]) -> None:
+    times = [record.at_s for record in records]
+    assert times == sorted(times) and all(math.isfinite(at_s) for at_s in times)
+
+
+def assert_sound(session: Session) -> None:
+    """What must hold for every run that has ended."""
+    view, records = session.view, session.records
+    assert view.status != "running"
+    assert_every_iteration_once(view)
+    assert_no_slot_is_shared(records)
+    assert_time_never_goes_back(records)
+    assert not session.controller.fleet.nodes, "machines were not given back"
+    numbers = [command.id for command in session.commands]
+    assert numbers == sorted(set(numbers)), "command numbers are not unique and rising"
+
+
+def winner(view: RunView) -> tuple[Any, ...]:
+    assert view.best is not None
+    return view.best.id, view.best.best_value, view.best.best_iteration, view.best.config
