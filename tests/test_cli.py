@@ -194,3 +194,13 @@ def test_a_journal_that_is_no_database_is_an_error(folder: Path) -> None:
     call("simulate", "exp.yaml")
     (folder / "runs/exp/journal.db").write_bytes(b"hello" * 1000)
     assert "journal.db" in refused("status", "runs/exp")
+
+
+def test_the_journal_may_live_in_postgresql(folder: Path, postgres_server: str) -> None:
+    (folder / "exp.yaml").write_text(GOOD + f"journal: {postgres_server}\n")
+    assert call("simulate", "exp.yaml", "--storage", "with-pg").exit_code == 0
+    assert not (folder / "with-pg/exp/journal.db").exists()
+    status = call("status", "with-pg/exp", "--journal", postgres_server, "--json")
+    assert json.loads(status.stdout)["status"] == "succeeded"
+    assert "there is no journal at" in refused("status", "with-pg/exp")
+    assert call("resume", "with-pg/exp", "--journal", postgres_server).exit_code == 0

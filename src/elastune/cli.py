@@ -68,6 +68,8 @@ def run(experiment: Path, storage: Path | None, journal: str | None, as_json: bo
     from elastune.config_file import load_experiment
 
     tuner, _ = load_experiment(experiment, with_trainable=True, storage=storage, journal=journal)
+    if not quiet and not as_json:
+        click.echo(f"run {tuner.path}; if it is cut short, go on with: elastune resume {tuner.path}", err=True)
     _finish(lambda: tuner.fit(progress=not quiet and not as_json), as_json)
 
 
@@ -148,16 +150,22 @@ def best(run: Path, journal: str | None, as_json: bool) -> None:
 )
 @_explained
 def report(run: Path, journal: str | None, as_json: bool, out: Path | None) -> None:
-    """Summary, trials and notes of a RUN, and pictures of it as PNG and SVG."""
-    from elastune.reporting import notes, summary, summary_dict, trial_dicts, trials_table
+    """All about a RUN: summary, trials, best so far, machines, and pictures of it as PNG and SVG."""
+    from elastune.reporting import best_table, devices_table, summary, summary_dict, trial_dicts, trials_table
 
     result = _load(run, journal)
     pictures = [str(path) for path in result.save_plots(out)]
     if as_json:
         _print({**summary_dict(result.view), "trials": trial_dicts(result.view), "plots": pictures}, True)
         return
-    for part in (summary(result.view), trials_table(result.view, 20), notes(result.view)):
-        Console().print(part)
+    console = Console()
+    for part in (
+        summary(result.view),
+        trials_table(result.view, 20),
+        best_table(result.view),
+        devices_table(result.view),
+    ):
+        console.print(part, "")
     click.echo("\n".join(["pictures:", *(f"  {path}" for path in pictures)]))
 
 
@@ -178,15 +186,13 @@ def _finish(go: Callable[[], Result], as_json: bool) -> None:
 
 
 def _show_summary(result: Result, as_json: bool) -> None:
-    from elastune.reporting import notes, summary, summary_dict
+    from elastune.reporting import summary, summary_dict
 
     if as_json:
         _print({**summary_dict(result.view), "run": str(result.path)}, True)
         return
     console = Console()
     console.print(summary(result.view))
-    if result.view.notes:
-        console.print(notes(result.view))
     console.print(f"run: {result.path}", highlight=False, soft_wrap=True)
 
 

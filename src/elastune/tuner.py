@@ -18,11 +18,12 @@ import cloudpickle
 
 from elastune.algorithm.base import Algorithm
 from elastune.cluster.base import Cluster
+from elastune.control.controller import Controller
 from elastune.control.run import Loop, recover
 from elastune.errors import RunFailed, SpecError, StorageError
 from elastune.experiment import Duration, Money, make_experiment
 from elastune.messages import Record, RunStarted, decode_record
-from elastune.record.journal import Journal, open_journal
+from elastune.record.journal import Journal, SqlJournal
 from elastune.record.projection import RunView
 from elastune.reporting.progress import Progress
 from elastune.results import Result, checkpoint_store
@@ -96,6 +97,8 @@ class Tuner:
         self._storage = Path(storage)
         self._journal_url = journal
         self._path: Path | None = None
+        self._simulation: Simulation | None = None
+        self._restored = False
 
     @classmethod
     def restore(cls, path: str | Path, *, trainable: object = None, journal: str | None = None) -> Tuner:
@@ -117,10 +120,8 @@ class Tuner:
         tuner = cls.__new__(cls)
         tuner.experiment, tuner.trainable = experiment, kept if trainable is None else trainable
         tuner._storage, tuner._journal_url, tuner._path = path.parent, journal, path
-        tuner._simulation = simulation
+        tuner._simulation, tuner._restored = simulation, True
         return tuner
-
-    _simulation: Simulation | None = None
 
     def fit(self, progress: bool = True) -> Result:
         """Run on Ray until every trial is done or a limit is reached. Ctrl-C pauses the trials and keeps their
@@ -148,12 +149,15 @@ class Tuner:
         return self._path
 
     def _run(self, progress: bool, simulation: Simulation | None) -> Result:
-        resuming = self._path is not None
         # A simulation can be repeated to the byte, so it need not survive a power cut at every turn.
-        journal = _open(self.path, self._journal_url, must_exist=resuming, group=1 if simulation is None else 1000)
+        journal = _open(
+            self.path, self._journal_url, must_exist=self._restored, group=1 if simulation is None else 1000
+        )
         with _closing(journal):
-            blob = cloudpickle.dumps((self.experiment, self.trainable, simulation)) if not resuming else b""
-            if not resuming:
+            blob = cloudpickle.dumps((self.experiment, self.trainable, simulation)) if not self._restored else b""
+            if not self._restored:
+                if next(journal.read(), None) is not None:
+                    raise StorageError(f"there is a run {self.path.name!r} in that journal already: give another name")
                 journal.put_blob(EXPERIMENT, blob)
             key = _snapshot_key(blob or journal.get_blob(EXPERIMENT) or b"")
             view = RunView()
@@ -175,14 +179,17 @@ class Tuner:
                     with _interruptible(loop):
                         if records:
                             loop.resume()
+                            self._tidy(controller)
                         else:
                             loop.start(self._started(getattr(cluster, "started_unix_s", 0.0)))
                         loop.run()
         result = Result(view, self.path)
+        if not self._restored:
+            self._path = None  # the next fit is a run of its own
         if view.status == "failed":
             failed = next((trial for trial in view.trials.values() if trial.failures), None)
-            where = f" (the traceback is in {self.path / 'logs' / failed.id}.log)" if failed is not None else ""
-            raise RunFailed(f"run {self.path}: {view.reason}{where}")
+            where = f" (the traceback is in {result.path / 'logs' / failed.id}.log)" if failed is not None else ""
+            raise RunFailed(f"run {result.path}: {view.reason}{where}")
         return result
 
     def _cluster(self, at_s: float, first: Record | None, simulation: Simulation | None) -> Cluster:
@@ -200,6 +207,14 @@ class Tuner:
             next((e.started_unix_s for e in first.events if isinstance(e, RunStarted)), None) if first else None
         )
         return RayCluster(setup, experiment.devices, experiment.machines, started_unix_s)
+
+    def _tidy(self, controller: Controller) -> None:
+        """Remove what the driver before had no time to write down. Not earlier: now the journal has accepted us."""
+        store = checkpoint_store(self.path)
+        known = {checkpoint.path for trial in controller.trials.values() for checkpoint in trial.checkpoints}
+        for checkpoint in store.list():
+            if checkpoint.path not in known:
+                store.drop(checkpoint)
 
     def _code(self) -> bytes:
         try:
@@ -245,7 +260,7 @@ def _pass_on(warnings: list[str]) -> None:
 def _open(path: Path, url: str | None, must_exist: bool, group: int = 1) -> Journal:
     if must_exist and not path.is_dir():
         raise StorageError(f"{path}: there is no such run; a run is a folder such as runs/digits")
-    return open_journal(url or path / "journal.db", path.resolve().name, group=group, must_exist=must_exist)
+    return SqlJournal(url or path / "journal.db", path.resolve().name, group=group, must_exist=must_exist)
 
 
 def _new_folder(storage: Path, name: str) -> Path:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.algorithm.histories import play, ready
 
 from elastune.algorithm import ASHA, Actions, Algorithm, Ended
 from elastune.algorithm.base import NOTHING, AlgorithmEvent
 from elastune.errors import SpecError
 from elastune.messages import Config
 from elastune.spec import Run, TrialGroup
-from tests.algorithm.histories import play, ready
 
 
 class PlainASHA(Algorithm):

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.algorithm.histories import play, ready, through_pickle
 
 from elastune.algorithm import ASHA, FIFO, Actions, Algorithm, Hyperband, Reported, SuccessiveHalving
 from elastune.algorithm.base import NOTHING, AlgorithmEvent
 from elastune.spec import TrialGroup
-from tests.algorithm.histories import play, ready, through_pickle
 
 
 class MedianStopping(Algorithm):

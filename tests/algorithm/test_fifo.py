@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.algorithm.histories import play, ready
 
 from elastune.algorithm import FIFO
 from elastune.errors import SpecError
-from tests.algorithm.histories import play, ready
 
 
 def test_begins_no_more_than_devices_are_free_and_n_in_all() -> None:

@@ -5,10 +5,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.algorithm.histories import play, ready
 
 from elastune.algorithm import SuccessiveHalving
 from elastune.errors import SpecError
-from tests.algorithm.histories import play, ready
 
 
 def shape(algorithm: SuccessiveHalving) -> list[tuple[int, int]]:

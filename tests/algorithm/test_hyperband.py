@@ -6,10 +6,10 @@ from math import ceil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.algorithm.histories import play, ready
 
 from elastune.algorithm import Hyperband
 from elastune.errors import SpecError
-from tests.algorithm.histories import play, ready
 
 
 def test_the_classic_brackets() -> None:

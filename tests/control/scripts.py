@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.worlds import started, world
+
 from elastune import messages as m
 from elastune.algorithm import Algorithm
 from elastune.control.controller import Controller, Step
 from elastune.spec import Retention
-from tests.worlds import started, world
 
 
 class Script:

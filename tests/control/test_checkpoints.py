@@ -6,11 +6,6 @@ import math
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from elastune import messages as m
-from elastune.algorithm import ASHA, FIFO, SuccessiveHalving
-from elastune.cluster.simulated import Fault
-from elastune.spec import Retention
 from tests.control.scripts import (
     KEEP_ALL,
     Script,
@@ -25,6 +20,11 @@ from tests.control.scripts import (
     starts,
 )
 from tests.worlds import Scripted, Session, assert_sound, losses, world
+
+from elastune import messages as m
+from elastune.algorithm import ASHA, FIFO, SuccessiveHalving
+from elastune.cluster.simulated import Fault
+from elastune.spec import Retention
 
 
 def test_a_damaged_checkpoint_is_dropped_and_the_one_before_it_used() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tests.control.scripts import Script, ended, paused, ready, reported, saved, starts, statuses
+
 from elastune import messages as m
 from elastune.algorithm import ASHA, FIFO, SuccessiveHalving
 from elastune.space import Space, grid_search
-from tests.control.scripts import Script, ended, paused, ready, reported, saved, starts, statuses
 
 
 def test_one_trial_on_one_machine() -> None:

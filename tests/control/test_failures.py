@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.control.scripts import Script, ended, failed, notes, paused, ready, reported, starts, statuses
+from tests.worlds import Scripted, assert_sound, losses, world
 
 from elastune import messages as m
 from elastune.algorithm import FIFO, SuccessiveHalving
 from elastune.cluster.simulated import Fault
 from elastune.record.projection import RunView
-from tests.control.scripts import Script, ended, failed, notes, paused, ready, reported, starts, statuses
-from tests.worlds import Scripted, assert_sound, losses, world
 
 
 def hidden(script: Script) -> list[tuple[int, str]]:

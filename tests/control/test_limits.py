@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.control.scripts import Script, ended, paused, ready, reported, starts, statuses
+from tests.worlds import assert_sound, winner, world
 
 from elastune import messages as m
 from elastune.algorithm import ASHA, FIFO, SuccessiveHalving
-from tests.control.scripts import Script, ended, paused, ready, reported, starts, statuses
-from tests.worlds import assert_sound, winner, world
 
 
 def test_at_the_deadline_trials_are_paused_then_machines_are_given_back() -> None:
@@ -63,7 +63,7 @@ def test_the_best_so_far_and_its_checkpoint_outlive_the_deadline() -> None:
 def test_no_more_is_spent_than_the_budget_and_one_step(
     budget: float, machines: int, devices: int, boot_s: float, seed: int
 ) -> None:
-    price, step_s = 3.6, 1.0
+    price, step_s = 72.0, 1.0
     session = world(
         ASHA(None, 1, 81),
         machines=machines,

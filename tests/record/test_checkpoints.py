@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from elastune.errors import SpecError, StorageError
 from elastune.messages import Checkpoint
-from elastune.record import CheckpointDamagedError, CheckpointStore
+from elastune.record.checkpoints import CheckpointDamagedError, CheckpointStore
 
 
 @pytest.fixture(autouse=True)
@@ -213,7 +213,7 @@ def test_unwritable_store_is_named_with_the_reason(tmp_path: Path) -> None:
 FULL_DISK = """
 import resource, sys
 from elastune.errors import StorageError
-from elastune.record import CheckpointStore
+from elastune.record.checkpoints import CheckpointStore
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
     CheckpointStore(sys.argv[1]).save(b"x" * 200_000, trial="t1", lineage=0, iteration=0, attempt=0)
@@ -269,7 +269,7 @@ def test_sweep_removes_leftovers_and_nothing_else(store: CheckpointStore) -> Non
 
 KILLED_HALFWAY = """
 import sys
-from elastune.record import CheckpointStore
+from elastune.record.checkpoints import CheckpointStore
 class Waits:
     def __reduce__(self):
         print("halfway", flush=True)
@@ -294,7 +294,7 @@ def test_writer_killed_halfway_leaves_no_checkpoint(tmp_path: Path) -> None:
 # Every call of the operating system that Python tells of (open, rename, ...) is a moment to be killed at.
 KILLED_EVERYWHERE = """
 import os, signal, sys
-from elastune.record import CheckpointStore
+from elastune.record.checkpoints import CheckpointStore
 CheckpointStore(sys.argv[1] + "/warm").save(0, trial="t1", lineage=0, iteration=0, attempt=0)
 for moment in range(1000):
     child = os.fork()

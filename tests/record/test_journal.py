@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastune.errors import JournalDamaged, JournalTaken, SpecError, StorageError
-from elastune.record import Journal, MemoryJournal, list_runs, open_journal
+from elastune.record.journal import Journal, MemoryJournal, SqlJournal
 
 BODIES = [b'{"n":%d}' % n for n in range(5)]
 
@@ -45,9 +45,9 @@ def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]
     if request.param == "memory":
         opened = MemoryJournal()
     elif request.param == "postgres":
-        opened = open_journal(request.getfixturevalue("postgres_url"), "r")
+        opened = SqlJournal(request.getfixturevalue("postgres_url"), "r")
     else:
-        opened = open_journal(tmp_path / "journal.db", "r", group=3 if "groups" in request.param else 1)
+        opened = SqlJournal(tmp_path / "journal.db", "r", group=3 if "groups" in request.param else 1)
     with closing(opened):
         yield opened
 
@@ -58,12 +58,12 @@ def fill(journal: Journal, bodies: list[bytes] = BODIES) -> None:
 
 
 def write_run(url: str, run: str = "r") -> None:
-    with closing(open_journal(url, run)) as journal:
+    with closing(SqlJournal(url, run)) as journal:
         fill(journal)
 
 
 def read_run(url: str, run: str = "r") -> list[bytes]:
-    with closing(open_journal(url, run, must_exist=True)) as journal:
+    with closing(SqlJournal(url, run, must_exist=True)) as journal:
         return list(journal.read())
 
 
@@ -135,28 +135,27 @@ def test_blob_is_replaced_by_a_newer_one(journal: Journal) -> None:
 def test_what_was_appended_is_there_after_reopening(bodies: list[bytes], group: int, start: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.db"
-        with closing(open_journal(path, "r", group=group)) as journal:
+        with closing(SqlJournal(path, "r", group=group)) as journal:
             fill(journal, bodies)
-        with closing(open_journal(path, "r")) as journal:
+        with closing(SqlJournal(path, "r")) as journal:
             assert list(journal.read(start)) == bodies[start:]
             journal.append(len(bodies), b"next")
 
 
 def test_more_records_than_a_page_are_read(tmp_path: Path) -> None:
     bodies = [b"%d" % n for n in range(2500)]
-    with closing(open_journal(tmp_path / "journal.db", "r", group=1000)) as journal:
+    with closing(SqlJournal(tmp_path / "journal.db", "r", group=1000)) as journal:
         fill(journal, bodies)
         assert list(journal.read()) == bodies
 
 
 def test_runs_share_a_database_and_do_not_mix(url: str) -> None:
     for run in ("b", "a"):
-        with closing(open_journal(url, run)) as journal:
+        with closing(SqlJournal(url, run)) as journal:
             journal.append(0, run.encode())
             journal.put_blob("name", run.encode())
             journal.save_snapshot(1, "k", run.encode())
-    assert list_runs(url) == ["a", "b"]
-    with closing(open_journal(url, "a", must_exist=True)) as journal:
+    with closing(SqlJournal(url, "a", must_exist=True)) as journal:
         assert list(journal.read()) == [b"a"]
         assert journal.get_blob("name") == b"a"
         assert journal.newest_snapshot("k") == (1, b"a")
@@ -166,7 +165,7 @@ def test_runs_share_a_database_and_do_not_mix(url: str) -> None:
 def test_damaged_last_record_is_left_out_and_the_next_append_takes_its_place(url: str, damage: str) -> None:
     write_run(url)
     tamper(url, f"UPDATE records SET {damage} WHERE run = 'r' AND seq = 4")
-    with closing(open_journal(url, "r")) as journal:
+    with closing(SqlJournal(url, "r")) as journal:
         assert list(journal.read()) == BODIES[:4]
         assert len(journal.warnings) == 1 and "last record (4) of run 'r'" in journal.warnings[0]
         journal.append(4, b"again")
@@ -177,7 +176,7 @@ def test_damaged_last_record_is_left_out_and_the_next_append_takes_its_place(url
 def test_second_driver_does_not_replace_what_the_first_put_over_a_damaged_record(url: str) -> None:
     write_run(url)
     tamper(url, "UPDATE records SET body = 'garbage' WHERE run = 'r' AND seq = 4")
-    with closing(open_journal(url, "r")) as first, closing(open_journal(url, "r")) as second:
+    with closing(SqlJournal(url, "r")) as first, closing(SqlJournal(url, "r")) as second:
         first.append(4, BODIES[4])  # the same record as before: its checksum equals that of the damaged one
         with pytest.raises(JournalTaken):
             second.append(4, b"second")
@@ -186,11 +185,11 @@ def test_second_driver_does_not_replace_what_the_first_put_over_a_damaged_record
 
 def test_snapshot_that_knows_a_dropped_record_is_forgotten(url: str) -> None:
     write_run(url)
-    with closing(open_journal(url, "r")) as journal:
+    with closing(SqlJournal(url, "r")) as journal:
         journal.save_snapshot(4, "k", b"four")
         journal.save_snapshot(5, "k", b"five")
     tamper(url, "UPDATE records SET body = 'garbage' WHERE run = 'r' AND seq = 4")
-    with closing(open_journal(url, "r")) as journal:
+    with closing(SqlJournal(url, "r")) as journal:
         assert journal.newest_snapshot("k") == (4, b"four")
         journal.append(4, b"another")
         assert journal.newest_snapshot("k") == (4, b"four")
@@ -198,7 +197,7 @@ def test_snapshot_that_knows_a_dropped_record_is_forgotten(url: str) -> None:
 
 def test_damaged_snapshot_is_as_if_not_there(url: str) -> None:
     write_run(url)
-    with closing(open_journal(url, "r")) as journal:
+    with closing(SqlJournal(url, "r")) as journal:
         journal.save_snapshot(2, "k", b"two")
         journal.save_snapshot(4, "k", b"four")
         tamper(url, "UPDATE snapshots SET data = 'garbage' WHERE seq = 4")
@@ -216,7 +215,7 @@ def test_damaged_snapshot_is_as_if_not_there(url: str) -> None:
 def test_damage_before_the_last_record_is_named(url: str, seq: int, statement: str, what: str) -> None:
     write_run(url)
     tamper(url, statement.format(seq))
-    with closing(open_journal(url, "r")) as journal:
+    with closing(SqlJournal(url, "r")) as journal:
         records = journal.read()
         assert [next(records) for _ in range(seq)] == BODIES[:seq]
         with pytest.raises(JournalDamaged, match=f"record {seq} of run 'r' .*{what}.*backup"):
@@ -232,18 +231,17 @@ def test_bodies_that_changed_places_are_noticed(url: str) -> None:
 
 
 def test_run_or_database_that_must_exist_is_missed(url: str) -> None:
-    for missing in (lambda: open_journal(url, "r", must_exist=True), lambda: list_runs(url)):
-        with pytest.raises(StorageError, match="no journal"):
-            missing()
+    with pytest.raises(StorageError, match="no journal"):
+        SqlJournal(url, "r", must_exist=True)
     write_run(url, "mnist-1")
     with pytest.raises(StorageError, match=r"no run 'mnist-2' .*did you mean 'mnist-1'"):
-        open_journal(url, "mnist-2", must_exist=True)
+        SqlJournal(url, "mnist-2", must_exist=True)
 
 
 def test_reader_sees_every_committed_record_while_a_run_writes(url: str) -> None:
-    with closing(open_journal(url, "r")) as writer:
+    with closing(SqlJournal(url, "r")) as writer:
         writer.append(0, BODIES[0])
-        with closing(open_journal(url, "r", must_exist=True)) as reader:
+        with closing(SqlJournal(url, "r", must_exist=True)) as reader:
             for seq in range(1, 5):
                 writer.append(seq, BODIES[seq])
                 assert list(reader.read()) == BODIES[: seq + 1]
@@ -253,10 +251,10 @@ def test_reader_sees_every_committed_record_while_a_run_writes(url: str) -> None
 APPENDER = """
 import sys
 from elastune.errors import JournalTaken
-from elastune.record import open_journal
+from elastune.record.journal import SqlJournal
 print("up", flush=True)
 sys.stdin.readline()
-journal = open_journal(sys.argv[1], "r")
+journal = SqlJournal(sys.argv[1], "r")
 print("open", flush=True)
 sys.stdin.readline()
 try:
@@ -288,7 +286,7 @@ def test_of_processes_that_append_to_the_same_run_exactly_one_wins(url: str) -> 
 
 def test_torn_write_ahead_log_loses_no_more_than_its_end(tmp_path: Path) -> None:
     crashed = tmp_path / "crashed.db"
-    with closing(open_journal(tmp_path / "journal.db", "r")) as journal:
+    with closing(SqlJournal(tmp_path / "journal.db", "r")) as journal:
         fill(journal)
         for end in ("", "-wal"):  # as a power failure would leave them
             Path(f"{crashed}{end}").write_bytes(Path(f"{tmp_path / 'journal.db'}{end}").read_bytes())
@@ -296,13 +294,13 @@ def test_torn_write_ahead_log_loses_no_more_than_its_end(tmp_path: Path) -> None
     os.truncate(log, log.stat().st_size - 100)
     kept = read_run(str(crashed))
     assert kept == BODIES[: len(kept)] and len(kept) >= 4
-    with closing(open_journal(crashed, "r")) as journal:
+    with closing(SqlJournal(crashed, "r")) as journal:
         journal.append(len(kept), b"next")
 
 
 def test_truncated_file_is_reported_with_its_path(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    with closing(open_journal(path, "r", group=1000)) as journal:
+    with closing(SqlJournal(path, "r", group=1000)) as journal:
         fill(journal, [b"x" * 500] * 200)
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(JournalDamaged, match=f"{path}.*backup"):
@@ -312,18 +310,17 @@ def test_truncated_file_is_reported_with_its_path(tmp_path: Path) -> None:
 def test_file_that_is_no_database_is_reported_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("remember the milk" * 100)
-    for opening in (lambda: open_journal(path, "r"), lambda: list_runs(path)):
-        with pytest.raises(JournalDamaged, match=f"{path}.*not a database.*another path"):
-            opening()
+    with pytest.raises(JournalDamaged, match=f"{path}.*not a database.*another path"):
+        SqlJournal(path, "r")
     assert path.read_text() == "remember the milk" * 100
 
 
 def test_path_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=f"{tmp_path}/file/journal.db.*(exists|directory)"):
-        open_journal(tmp_path / "file" / "journal.db", "r")
+        SqlJournal(tmp_path / "file" / "journal.db", "r")
     with pytest.raises(StorageError, match=f"{tmp_path}: unable to open"):
-        open_journal(tmp_path, "r")
+        SqlJournal(tmp_path, "r")
 
 
 @pytest.fixture
@@ -347,19 +344,19 @@ def test_read_only_place_is_reported(ordinary_user: Path) -> None:
     path = ordinary_user / "journal.db"
     write_run(str(path))
     path.chmod(0o444)
-    with closing(open_journal(path, "r")) as journal, pytest.raises(StorageError, match=f"{path}.*readonly"):
+    with closing(SqlJournal(path, "r")) as journal, pytest.raises(StorageError, match=f"{path}.*readonly"):
         journal.append(5, b"x")
     ordinary_user.chmod(0o555)
     with pytest.raises(StorageError, match=r"other\.db: unable to open"):
-        open_journal(ordinary_user / "other.db", "r")
+        SqlJournal(ordinary_user / "other.db", "r")
     ordinary_user.chmod(0o755)
 
 
 FULL_DISK = """
 import resource, sys
 from elastune.errors import StorageError
-from elastune.record import open_journal
-journal = open_journal(sys.argv[1], "r")
+from elastune.record.journal import SqlJournal
+journal = SqlJournal(sys.argv[1], "r")
 journal.append(0, b"fits")
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 for big in (b"x" * 1_000_000, b"y" * 1_000_000):
@@ -383,12 +380,12 @@ def test_append_that_finds_no_room_is_reported_and_leaves_the_journal_usable(tmp
 def test_unreachable_server_is_reported_without_the_password() -> None:
     for url in ("postgresql://me:secret@127.0.0.1:1/db", "postgresql://me@127.0.0.1:1/db?password=secret"):
         with pytest.raises(StorageError, match=r"127\.0\.0\.1:1/db.*refused") as caught:
-            open_journal(url, "r")
+            SqlJournal(url, "r")
         assert "secret" not in str(caught.value)
 
 
 def test_lost_server_connection_is_reported(postgres_server: str, postgres_url: str) -> None:
-    journal = open_journal(postgres_url, "r")
+    journal = SqlJournal(postgres_url, "r")
     fill(journal)
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(
@@ -404,5 +401,5 @@ def test_lost_server_connection_is_reported(postgres_server: str, postgres_url: 
 @pytest.mark.parametrize("url", ["mysql://me:secret@host/db", "postgresql://me:secret@host:port/db", "sqlite://"])
 def test_url_that_cannot_be_says_what_is_allowed(url: str) -> None:
     with pytest.raises(SpecError, match="allowed are a path") as caught:
-        open_journal(url, "r")
+        SqlJournal(url, "r")
     assert "secret" not in str(caught.value)

@@ -108,7 +108,10 @@ class Table(Workload):
         self._nearest: dict[tuple[float, ...], int] = {}
 
     def _point(self, config: Config) -> tuple[float, ...]:
-        return tuple((float(config[name]) - low) / ((high - low) or 1.0) for name, (low, high) in self.ranges.items())
+        try:
+            return tuple((float(config[name]) - low) / ((high - low) or 1.0) for name, (low, high) in self.ranges.items())
+        except (KeyError, TypeError, ValueError):
+            raise SpecError(f"configuration {config!r}: the table needs numbers for {', '.join(self.names)}") from None
 
     def row(self, config: Config) -> int:
         point = self._point(config)
@@ -132,19 +135,30 @@ def table_from_file(path: Path, metric: str) -> Table:
     """
     try:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-            rows = [json.loads(line) for line in lines if line.strip()]
-        configs = [row["config"] for row in rows]
-        curves = [[float(value) for value in row["learning_curve"]] for row in rows]
-        ends = [[0.0, *map(float, row["time_steps"])] for row in rows]
+            rows = [_row(json.loads(line)) for line in lines if line.strip()]
     except OSError as error:
         raise SpecError(f"table file {path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SpecError(
             f"table file {path}: each line must be JSON with config, learning_curve and time_steps: {error!r}"
         ) from None
     if not rows:
         raise SpecError(f"table file {path}: has no curves")
-    return Table(metric, configs, curves, [[b - a for a, b in pairwise(times)] for times in ends])
+    configs, curves, seconds = zip(*rows, strict=True)
+    if not configs[0] or any(config.keys() != configs[0].keys() for config in configs):
+        raise SpecError(f"table file {path}: every config must have the same names, and at least one")
+    return Table(metric, configs, curves, seconds)
+
+
+def _row(row: dict[str, Any]) -> tuple[Config, list[float], list[float]]:
+    config = {name: float(value) for name, value in row["config"].items()}
+    curve = [float(value) for value in row["learning_curve"]]
+    seconds = [end - start for start, end in pairwise([0.0, *map(float, row["time_steps"])])]
+    if not curve or len(seconds) != len(curve):
+        raise ValueError(f"{len(curve)} values in learning_curve and {len(seconds)} in time_steps")
+    if not all(0.0 <= step_s < math.inf for step_s in seconds):
+        raise ValueError("time_steps must never fall")
+    return config, curve, seconds
 
 
 def _pool(make: Callable[[random.Random], float]) -> list[float]:

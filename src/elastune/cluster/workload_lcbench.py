@@ -46,11 +46,13 @@ class LCBench(Workload):
             raise SpecError(f"metric={metric!r}: LCBench has no such metric; {did_you_mean(metric, OUTPUTS[1:])}")
         try:
             tasks = json.loads((folder / "encoding.json").read_text())["OpenML_task_id"]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise SpecError(f"LCBench folder {folder}: encoding.json cannot be read: {error}") from None
         if task not in tasks:
             raise SpecError(f"task={task!r}: LCBench has no such task; {did_you_mean(task, set(tasks) - {'#na#'})}")
         self._model, self._task, self._column = folder / "model.onnx", int(tasks[task]), OUTPUTS.index(metric)
+        if not self._model.is_file():
+            raise SpecError(f"LCBench folder {folder}: model.onnx is not there; download the whole folder")
         self._metric = metric
         self._tables: dict[tuple[float, ...], Any] = {}
 

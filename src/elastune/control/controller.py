@@ -167,11 +167,11 @@ class Controller:
             self._succeed()
             return
         target = self._allocator.allocate(View(free, self._widths, self._waiting), self._at_s)
-        self._hold(target.machines)
         for trial_id in [trial_id for trial_id in self._widths if trial_id not in target.widths]:
             self._pause(self.trials[trial_id], None)
         for trial_id in [trial_id for trial_id in target.widths if trial_id not in self._widths]:
             self._start(self.trials[trial_id], target.widths[trial_id])
+        self._hold(target.machines)  # at last: who has just got a trial is not idle
 
     def _hold(self, machines: int) -> None:
         add, release = self.fleet.change(machines)

@@ -36,7 +36,8 @@ class Fleet:
         node = self.nodes[event.node]
         node.devices = event.devices
         self.spending.begin(node.id, event.devices, event.billed_from_s)
-        self.free.add_node(node.id, event.devices)
+        if not node.draining:
+            self.free.add_node(node.id, event.devices)
 
     def drain(self, node_id: str) -> None:
         """Hand out none of its devices any more."""

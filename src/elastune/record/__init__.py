@@ -1,16 +1,4 @@
-"""What is kept of a run: the journal and the checkpoints."""
+"""What is kept of a run: the journal, the checkpoints, and what can be read from them.
 
-from __future__ import annotations
-
-from elastune.record.checkpoints import CheckpointDamagedError, CheckpointStore
-from elastune.record.journal import Journal, MemoryJournal, SqlJournal, list_runs, open_journal
-
-__all__ = [
-    "CheckpointDamagedError",
-    "CheckpointStore",
-    "Journal",
-    "MemoryJournal",
-    "SqlJournal",
-    "list_runs",
-    "open_journal",
-]
+Nothing is imported here: a worker needs the checkpoints only, and should not wait for a database library.
+"""

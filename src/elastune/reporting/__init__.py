@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from elastune.reporting.frame import dataframe, reports_frame
 from elastune.reporting.progress import Progress
-from elastune.reporting.tables import notes, summary, summary_dict, trial_dicts, trials_table
+from elastune.reporting.tables import best_table, devices_table, summary, summary_dict, trial_dicts, trials_table
 
 __all__ = [
     "Progress",
+    "best_table",
     "dataframe",
-    "notes",
+    "devices_table",
     "reports_frame",
     "summary",
     "summary_dict",

@@ -335,7 +335,7 @@ def _colours(view: RunView, figure: Figure, axes: Axes, shown: set[str]) -> dict
     shades = SHADES if view.started.mode == "min" else SHADES[::-1]
     colour_map = LinearSegmentedColormap.from_list("elastune", shades)
     bar = figure.colorbar(ScalarMappable(norm, colour_map), ax=axes, pad=0.015, aspect=40, fraction=0.04)
-    bar.set_label(f"best {view.started.metric} of the trial (darker is better)")
+    bar.set_label(f"best {view.started.metric}")
     return {t.id: to_rgb(FAINT_COLOUR if t.best_value is None else colour_map(norm(t.best_value))) for t in order}
 
 

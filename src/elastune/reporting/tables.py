@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from elastune.record.projection import RunView, TrialView
+from elastune.record.projection import Busy, RunView, TrialView
 from elastune.units import format_duration, format_money
 
 STYLES = {
@@ -30,6 +30,8 @@ STYLES = {
 }
 LONGEST_CELL = 24
 MOST_CONFIG_COLUMNS = 8
+MOST_NOTES = 10
+LONGEST_STATUS = len("completed")
 
 
 def summary(view: RunView) -> RenderableType:
@@ -55,17 +57,15 @@ def trials_table(view: RunView, limit: int | None = None) -> RenderableType:
     shown = ranked(view)[:limit]
     configs = {trial.id: flat(trial.best_config or trial.config) for trial in shown}
     columns = _varying(list(configs.values()))
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("trial", no_wrap=True)
-    table.add_column("status", no_wrap=True)
-    table.add_column("iteration", justify="right")
-    table.add_column(f"best {view.started.metric}", justify="right", no_wrap=True)
+    table = _table("trial", "status", ">iter", f">best {view.started.metric}")
     for column in columns[:MOST_CONFIG_COLUMNS]:
         table.add_column(Text(_cut(column)), justify="right", no_wrap=True)
     for trial in shown:
         cells = [Text(_cut(cell_text(configs[trial.id].get(c)))) for c in columns[:MOST_CONFIG_COLUMNS]]
         value, iteration = number(trial.best_value), str(trial.iteration)
         table.add_row(Text(trial.id), Text(trial.status, STYLES[trial.status]), iteration, value, *cells)
+    for leading, width in ((0, max((len(trial.id) for trial in shown), default=0)), (1, LONGEST_STATUS), (3, 8)):
+        table.columns[leading].min_width = width  # on a narrow screen the configuration is cut first
     more = []
     if len(shown) < len(view.trials):
         more.append(f"{len(shown)} of {len(view.trials)} trials shown")
@@ -74,9 +74,47 @@ def trials_table(view: RunView, limit: int | None = None) -> RenderableType:
     return Group(table, Text("; ".join(more), "dim")) if more else table
 
 
+def best_table(view: RunView) -> RenderableType:
+    """Each improvement: when it came, what had been spent by then, and who made it."""
+    table = _table(">time", ">cost", f">best {view.started.metric}", "trial", ">iteration")
+    for point in view.best_so_far:
+        spent, value = format_money(point.cost_usd), number(point.value)
+        table.add_row(format_duration(point.at_s), spent, value, Text(point.trial), str(point.iteration))
+    return table
+
+
+def devices_table(view: RunView) -> RenderableType:
+    """How each machine was used: the timeline as numbers."""
+    busy: dict[str, list[Busy]] = {}
+    for segment in view.segments():
+        busy.setdefault(segment.slot.node, []).append(segment)
+    table = _table("machine", ">devices", ">from", ">until", ">starts", ">busy")
+    for use in view.machines:
+        on_it = busy.get(use.node, [])
+        held_device_s = use.devices * (use.to_s - use.from_s)
+        share = f"{sum(b.to_s - b.from_s for b in on_it) / held_device_s:.0%}" if held_device_s > 0 else "-"
+        times = format_duration(use.from_s), format_duration(use.to_s)
+        table.add_row(use.node, str(use.devices), *times, str(len(on_it)), share)
+    return table
+
+
 def notes(view: RunView) -> RenderableType:
-    lines = [Text(f"{note.level}: ", STYLES[note.level]).append(note.text, "default") for note in view.notes]
+    """The newest things the user should know."""
+    lines = [
+        Text(f"{note.level}: ", STYLES[note.level]).append(note.text, "default") for note in view.notes[-MOST_NOTES:]
+    ]
+    if len(view.notes) > MOST_NOTES:
+        lines.insert(0, Text(f"{len(view.notes) - MOST_NOTES} earlier notes are in the journal", "dim"))
     return Group(*lines)
+
+
+def _table(*columns: str) -> Table:
+    """Plain columns; one whose name begins with > is aligned to the right."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        right = column.startswith(">")
+        table.add_column(column.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
+    return table
 
 
 def summary_dict(view: RunView) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from elastune.cluster.simulated import Machines, SimulatedCluster
 from elastune.cluster.workload import Stragglers, Synthetic
 from elastune.control.run import Loop
 from elastune.experiment import Experiment
-from elastune.record import CheckpointStore, MemoryJournal
+from elastune.record.checkpoints import CheckpointStore
+from elastune.record.journal import MemoryJournal
 from elastune.tuner import Tuner
 from elastune.worker.process import WorkerSetup
 

@@ -1,0 +1,37 @@
+"""Worlds that must give the same journal wherever and whenever they run. As a script it prints a digest of each."""
+
+from __future__ import annotations
+
+import hashlib
+
+from elastune.algorithm import ASHA, Hyperband, SuccessiveHalving
+from elastune.cluster.simulated import Fault
+from tests.worlds import World, world
+
+FAULTS = [Fault(4.0, "lose", "n0", 1.5), Fault(9.0, "kill", "t-00003"), Fault(12.0, "lose", "n1")]
+
+
+def worlds(seed: int) -> dict[str, World]:
+    return {
+        "ASHA and random": world(ASHA(30, 1, 27), machines=2, devices=3, seed=seed),
+        "halving and TPE": world(SuccessiveHalving(16, 1, 8, 2), searcher="tpe", machines=2, devices=3, seed=seed),
+        "Hyperband, faults and stragglers": world(
+            Hyperband(9),
+            machines=2,
+            devices=3,
+            seed=seed,
+            faults=FAULTS,
+            stragglers=0.4,
+            lifetime_s=30.0,
+            checkpoint_every_s=2.0,
+        ),
+    }
+
+
+def digest(place: World) -> str:
+    return hashlib.sha256(b"\n".join(place.run().journal.read())).hexdigest()
+
+
+if __name__ == "__main__":
+    for name, place in worlds(seed=1).items():
+        print(f"{name}: {digest(place)}")

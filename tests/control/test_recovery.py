@@ -1,0 +1,256 @@
+"""The journal is the truth: whatever happens to the driver, its replay gives the same state, and the run goes on."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.algorithm.test_contract import MedianStopping
+from tests.worlds import KEY, Session, World, assert_sound, winner, world
+
+from elastune.algorithm import ASHA, FIFO, Algorithm, Hyperband, SuccessiveHalving
+from elastune.cluster.simulated import Fault
+from elastune.control.controller import Controller
+from elastune.control.run import recover
+from elastune.errors import JournalDamaged, JournalTaken
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "FIFO": FIFO(5, R=6),
+    "SuccessiveHalving": SuccessiveHalving(9, 1, 10, 3),
+    "ASHA": ASHA(10, 1, 9, 3),
+    "Hyperband": Hyperband(9, eta=3),
+    "MedianStopping": MedianStopping(6, 8),
+}
+
+faults = st.lists(
+    st.one_of(
+        st.builds(
+            Fault,
+            st.floats(0, 30),
+            st.just("lose"),
+            st.sampled_from([f"n{k}" for k in range(6)]),
+            st.sampled_from([0.0, 0.5, 3.0]),
+        ),
+        st.builds(
+            Fault,
+            st.floats(0, 30),
+            st.sampled_from(["kill", "damage"]),
+            st.sampled_from([f"t-{k:05d}" for k in range(8)]),
+        ),
+    ),
+    max_size=8,
+)
+
+
+@st.composite
+def worlds(draw: st.DrawFn, algorithms: Iterable[str] = ALGORITHMS, searcher: str = "random") -> World:
+    algorithm = ALGORITHMS[draw(st.sampled_from(sorted(algorithms)))]
+    return world(
+        algorithm,
+        searcher=searcher,
+        machines=draw(st.integers(1, 3)),
+        devices=draw(st.integers(1, 3)),
+        seed=draw(st.integers(0, 999)),
+        boot_s=draw(st.sampled_from([0.0, 2.5])),
+        lifetime_s=draw(st.sampled_from([None, None, 40.0])),
+        notice_s=draw(st.sampled_from([0.0, 3.0])),
+        stragglers=draw(st.sampled_from([0.0, 0.3])),
+        checkpoint_every_s=draw(st.sampled_from([1.0, 3.0, 60.0])),
+        with_checkpoints=draw(st.sampled_from([True, True, False])),
+        faults=draw(faults),
+        max_retries=20,
+    )
+
+
+def examples(count: int) -> settings:
+    return settings(max_examples=count, deadline=None, derandomize=True)
+
+
+def state(value: Any) -> Any:
+    """Everything an object is made of, so that two of them can be compared."""
+    if value is None or isinstance(value, bool | int | float | str | bytes | Enum | msgspec.Struct):
+        return value
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, dict):
+        return [(state(key), state(inner)) for key, inner in value.items()]
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if isinstance(value, Iterable):
+        return [state(inner) for inner in value]
+    names = [
+        *getattr(value, "__dict__", ()),
+        *(n for kind in type(value).__mro__ for n in getattr(kind, "__slots__", ())),
+    ]
+    return type(value).__name__, [(name, state(getattr(value, name, None))) for name in sorted(set(names))]
+
+
+def recovered(session: Session, place: World) -> Controller:
+    return recover(session.journal, place.experiment.controller(), KEY)[0]
+
+
+@examples(60)
+@given(worlds())
+def test_any_run_ends_with_every_iteration_once_and_no_device_shared(place: World) -> None:
+    assert_sound(place.run())
+
+
+@examples(40)
+@given(worlds(), st.integers(0, 80))
+def test_the_replay_gives_the_same_state_and_the_same_next_step(place: World, turns: int) -> None:
+    session = place.start().turns(turns)
+    again = recovered(session, place)
+    assert state(again) == state(session.controller)
+    if not session.controller.done:
+        turn = session.cluster.poll(session.controller.wake_s)
+        assert again.handle(turn) == session.controller.handle(turn)
+        assert again.wake_s == session.controller.wake_s
+
+
+@examples(40)
+@given(worlds(), st.integers(0, 60), st.integers(0, 60))
+def test_a_snapshot_taken_at_any_turn_gives_the_same_state(place: World, before: int, after: int) -> None:
+    session = place.start().turns(before)
+    count = len(session.records)
+    session.journal.save_snapshot(count, KEY, pickle.dumps(session.controller))
+    session.turns(after)
+    assert state(recovered(session, place)) == state(session.controller)
+
+
+def test_a_snapshot_saves_the_replay_of_what_was_before_it() -> None:
+    place = world(FIFO(2, R=3))
+    session = place.start().turns(3)
+    session.journal.save_snapshot(4, KEY, pickle.dumps(session.controller))
+    session.turns(1)
+    useless = world(SuccessiveHalving(9, 1, 9)).experiment.controller()  # its own replay would not fit
+    assert state(recover(session.journal, useless, KEY)[0]) == state(session.controller)
+    with pytest.raises(JournalDamaged):
+        recover(session.journal, useless, "another key")
+
+
+def test_the_loop_takes_snapshots_of_a_long_run_and_resumes_from_them() -> None:
+    place = world(FIFO(30, R=100), devices=1)
+    session = place.start().turns(1700)
+    found = session.journal.newest_snapshot(KEY)
+    assert found is not None and found[0] == 1500
+    assert state(recovered(session, place)) == state(session.controller)
+
+
+def test_a_snapshot_holds_an_algorithm_that_cannot_be_imported() -> None:
+    class Local(FIFO):
+        """Made inside of a function: pickle alone cannot find it again."""
+
+    place = world(Local(20, R=100), devices=1)
+    session = place.start().turns(1100)
+    assert session.journal.newest_snapshot(KEY) is not None
+    assert state(recovered(session, place)) == state(session.controller)
+
+
+@examples(50)
+@given(worlds(), st.integers(0, 80))
+def test_after_a_crash_at_any_turn_nothing_is_lost_or_counted_twice(place: World, turns: int) -> None:
+    crashed = place.start().turns(turns)
+    if crashed.controller.done:
+        return
+    counted = {trial.id: list(trial.reports) for trial in crashed.view.trials.values()}
+    resumed = place.resume(crashed.journal).run()
+    assert_sound(resumed)
+    for trial, reports in counted.items():
+        assert resumed.view.trials[trial].reports[: len(reports)] == reports, "what was counted stands"
+
+
+@examples(40)
+@given(worlds(algorithms=["SuccessiveHalving", "Hyperband", "FIFO"]), st.lists(st.integers(0, 40), max_size=4))
+def test_a_synchronous_algorithm_has_the_same_winner_however_often_it_crashed(place: World, crashes: list[int]) -> None:
+    calm = world(place.experiment.algorithm, seed=place.experiment.seed, devices=3).run()
+    session = place.start()
+    for turns in crashes:
+        if not session.turns(turns).controller.done:
+            session = place.resume(session.journal)
+    session.run()
+    assert winner(session.view) == winner(calm.view)
+    assert_sound(session)
+
+
+@examples(5)
+@given(worlds(algorithms=["SuccessiveHalving"], searcher="tpe"), st.integers(0, 60))
+def test_a_searcher_from_a_library_has_the_same_winner_after_a_crash(place: World, turns: int) -> None:
+    calm = world(place.experiment.algorithm, searcher="tpe", seed=place.experiment.seed, devices=3).run()
+    session = place.start().turns(turns)
+    if not session.controller.done:
+        session = place.resume(session.journal).run()
+    assert winner(session.view) == winner(calm.view)
+    assert_sound(session)
+
+
+@examples(5)
+@given(worlds(algorithms=["ASHA"], searcher="tpe"), st.integers(0, 60))
+def test_a_searcher_that_learns_suggests_after_a_replay_what_it_would_have(place: World, turns: int) -> None:
+    session = place.start().turns(turns)
+    again = recovered(session, place)
+    while not session.controller.done:
+        turn = session.cluster.poll(session.controller.wake_s)
+        step = session.controller.handle(turn)
+        assert again.handle(turn) == step
+        session.cluster.submit(step.commands)
+
+
+def test_a_crash_during_the_pause_at_the_deadline_still_ends_at_the_deadline() -> None:
+    place = world(FIFO(2, R=50), deadline_s=5.5, devices=2)
+    session = place.start()
+    while session.view.at_s < 5.5:
+        session.turns(1)
+    assert not session.controller.done
+    resumed = place.resume(session.journal)
+    assert resumed.controller.done and resumed.view.status == "deadline"
+    assert_sound(resumed)
+
+
+def test_time_goes_on_from_where_the_journal_ends() -> None:
+    place = world(FIFO(2, R=20), deadline_s=30.0)
+    session = place.start().turns(15)
+    at_s = session.view.at_s
+    resumed = place.resume(session.journal)
+    assert resumed.view.at_s == at_s > 10
+    assert resumed.run().view.at_s == pytest.approx(30.0, abs=1.0)
+
+
+def test_faults_of_the_past_do_not_come_again() -> None:
+    place = world(FIFO(1, R=10), faults=[Fault(2.5, "kill", "t-00000")], checkpoint_every_s=1.0)
+    session = place.start()
+    while session.view.at_s < 5:
+        session.turns(1)
+    resumed = place.resume(session.journal).run()
+    assert resumed.view.trials["t-00000"].losses == 1
+
+
+def test_another_algorithm_cannot_go_on_with_the_journal_and_both_commands_are_named() -> None:
+    session = world(SuccessiveHalving(4, 1, 9, 3), devices=4).start().turns(4)
+    other = world(FIFO(4, R=9), devices=4).experiment.controller()
+    with pytest.raises(JournalDamaged, match="cannot be replayed") as error:
+        recover(session.journal, other, KEY)
+    assert "until_iteration=1," in str(error.value) and "until_iteration=9," in str(error.value)
+    assert "Resume with the version" in str(error.value)
+
+
+def test_other_settings_cannot_go_on_with_the_journal() -> None:
+    session = world(FIFO(4, R=9), devices=4, deadline_s=3.0).start().turns(4)
+    other = world(FIFO(4, R=9), devices=4, deadline_s=4.0).experiment.controller()
+    with pytest.raises(JournalDamaged, match="at 3 s the recorded command is 4 of them, this version makes 0 of them"):
+        recover(session.journal, other, KEY)
+
+
+def test_two_drivers_cannot_write_to_the_same_run() -> None:
+    place = world(FIFO(4, R=9))
+    session = place.start().turns(3)
+    second = place.resume(session.journal)
+    with pytest.raises(JournalTaken):
+        session.turns(1)
+    second.run()
