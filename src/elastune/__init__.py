@@ -21,6 +21,8 @@ from elastune.spec import Retention
 from elastune.worker import Context, Trainable, get_checkpoint, get_context, report
 
 if TYPE_CHECKING:
+    from elastune.cluster.simulated import Fault
+    from elastune.cluster.workload import Synthetic, Table
     from elastune.results import Result
     from elastune.search.optuna import OptunaSearcher
     from elastune.simulation import Simulation
@@ -33,6 +35,9 @@ _LAZY = {
     "load": "elastune.tuner",
     "Result": "elastune.results",
     "Simulation": "elastune.simulation",
+    "Fault": "elastune.cluster.simulated",
+    "Synthetic": "elastune.cluster.workload",
+    "Table": "elastune.cluster.workload",
     "OptunaSearcher": "elastune.search.optuna",
 }
 """What only the driver needs is imported when it is asked for: `import elastune` in a worker should cost next to
@@ -54,6 +59,7 @@ __all__ = [
     "Algorithm",
     "Context",
     "ElastuneError",
+    "Fault",
     "Hyperband",
     "OptunaSearcher",
     "Result",
@@ -64,6 +70,8 @@ __all__ = [
     "SpecError",
     "StorageError",
     "SuccessiveHalving",
+    "Synthetic",
+    "Table",
     "Trainable",
     "Tuner",
     "choice",

@@ -7,16 +7,21 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
-from elastune.errors import ElastuneError, RunFailed
+from elastune.errors import ElastuneError
 from elastune.results import Result
+from elastune.units import format_duration
+
+if TYPE_CHECKING:
+    from elastune.tuner import Tuner
 
 FAILED, INTERRUPTED = 2, 130
 
@@ -70,7 +75,7 @@ def run(experiment: Path, storage: Path | None, journal: str | None, as_json: bo
     tuner, _ = load_experiment(experiment, with_trainable=True, storage=storage, journal=journal)
     if not quiet and not as_json:
         click.echo(f"run {tuner.path}; if it is cut short, go on with: elastune resume {tuner.path}", err=True)
-    _finish(lambda: tuner.fit(progress=not quiet and not as_json), as_json)
+    _finish(tuner, lambda: tuner.fit(progress=not quiet and not as_json), as_json)
 
 
 @main.command()
@@ -83,7 +88,7 @@ def simulate(experiment: Path, storage: Path | None, as_json: bool) -> None:
     from elastune.config_file import load_experiment
 
     tuner, simulation = load_experiment(experiment, with_trainable=False, storage=storage, journal=None)
-    _finish(lambda: tuner.simulate(simulation), as_json)
+    _finish(tuner, lambda: tuner.simulate(simulation), as_json)
 
 
 @main.command()
@@ -97,7 +102,7 @@ def resume(run: Path, journal: str | None, as_json: bool, quiet: bool) -> None:
     from elastune.tuner import Tuner
 
     tuner = Tuner.restore(run, journal=journal)
-    _finish(lambda: tuner.fit(progress=not quiet and not as_json), as_json)
+    _finish(tuner, lambda: tuner.fit(progress=not quiet and not as_json), as_json)
 
 
 @main.command()
@@ -107,7 +112,12 @@ def resume(run: Path, journal: str | None, as_json: bool, quiet: bool) -> None:
 @_explained
 def status(run: Path, journal: str | None, as_json: bool) -> None:
     """How a RUN stands: trials, best so far, time, cost."""
-    _show_summary(_load(run, journal), as_json)
+    result = _load(run, journal)
+    _show_summary(result, as_json)
+    started = result.view.started.started_unix_s
+    if result.status == "running" and not as_json and started:
+        silent = format_duration(max(0.0, time.time() - started - result.view.at_s))
+        click.echo(f"last news: {silent} ago; if its driver is gone, go on with: elastune resume {run}")
 
 
 @main.command()
@@ -175,14 +185,16 @@ def _load(run: Path, journal: str | None) -> Result:
     return load(run, journal)
 
 
-def _finish(go: Callable[[], Result], as_json: bool) -> None:
-    result = go()
-    _show_summary(result, as_json)
-    if result.status == "interrupted":
-        click.echo(f"interrupted; to go on: elastune resume {result.path}", err=True)
+def _finish(tuner: Tuner, go: Callable[[], Result], as_json: bool) -> None:
+    try:
+        result = go()
+    except KeyboardInterrupt:  # the second Ctrl-C: nobody waits for checkpoints any more
+        result = None
+    if result is not None:
+        _show_summary(result, as_json)
+    if result is None or result.status == "interrupted":
+        click.echo(f"interrupted; to go on: elastune resume {tuner.path}", err=True)
         sys.exit(INTERRUPTED)
-    if result.view.best is None:
-        raise RunFailed(f"run {result.path}: it ended ({result.view.reason}) before any trial reported")
 
 
 def _show_summary(result: Result, as_json: bool) -> None:

@@ -127,7 +127,7 @@ def _simulation(given: object, fields: Mapping[str, Any], path: Path) -> Simulat
         if not isinstance(section["faults"], list):
             raise SpecError(f"{where}.faults={section['faults']!r}: must be a list")
         arguments["faults"] = tuple(
-            _build(Fault, fault, f"{where}.faults[{i}]") for i, fault in enumerate(section["faults"])
+            _build(_fault, fault, f"{where}.faults[{i}]") for i, fault in enumerate(section["faults"])
         )
     if "workload" in section:
         metric, mode = fields["metric"], fields.get("mode", "min")
@@ -147,6 +147,10 @@ def _simulation(given: object, fields: Mapping[str, Any], path: Path) -> Simulat
         arguments["workload"] = _one_of(makers, section["workload"], f"{where}.workload")
     made: Simulation = _build(Simulation, arguments, where)
     return made
+
+
+def _fault(at: Any, kind: Any, target: str, notice: Any = 0) -> Fault:
+    return Fault(parse_duration(at, "at", zero=True), kind, str(target), parse_duration(notice, "notice", zero=True))
 
 
 def _load_trainable(given: object, path: Path) -> Any:

@@ -96,13 +96,14 @@ def make_experiment(
     devices = os.cpu_count() or 1 if devices is None else devices
     require_int("devices", devices, 1)
     space = space if isinstance(space, Space) else Space(space)
+    chosen = make_searcher(searcher) if searcher is not None else make_searcher("grid" if space.has_grid else "random")
     limits = Limits(
         None if deadline is None else parse_duration(deadline, "deadline"),
         None if budget is None else parse_money(budget, "budget"),
     )
     if limits.budget_usd is not None and price is None:
         raise SpecError(f"budget={budget!r} needs a price: give price='$0.10', per device and hour")
-    if getattr(algorithm, "n", 1) is None and limits == Limits():
+    if getattr(algorithm, "n", 1) is None and limits == Limits() and not isinstance(chosen, GridSearcher):
         raise SpecError(f"{type(algorithm).__name__}(n=None) would never end: give n, a deadline or a budget")
     settings = Settings(
         name=name,
@@ -114,7 +115,6 @@ def make_experiment(
         grace_s=parse_duration(grace, "grace"),
         retention=retention,
     )
-    chosen = make_searcher(searcher) if searcher is not None else make_searcher("grid" if space.has_grid else "random")
     experiment = Experiment(
         settings,
         space,
@@ -143,7 +143,7 @@ def _try_out(experiment: Experiment) -> None:
         if wanted > searcher.count():
             raise SpecError(
                 f"{type(experiment.algorithm).__name__} trains {wanted} configurations, the grid has "
-                f"{searcher.count()}: lower n to {searcher.count()}, or add values to grid_search"
+                f"{searcher.count()}: ask for fewer, or add values to grid_search"
             )
 
 

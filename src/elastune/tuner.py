@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import pickle
 import platform
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +33,7 @@ from elastune.search import Searcher
 from elastune.simulation import Simulation
 from elastune.space import Space
 from elastune.spec import Mode, Retention
+from elastune.worker.process import WorkerSetup, add_paths
 from elastune.worker.session import as_trainer
 
 if TYPE_CHECKING:
@@ -98,7 +101,7 @@ class Tuner:
         self._journal_url = journal
         self._path: Path | None = None
         self._simulation: Simulation | None = None
-        self._restored = False
+        self._restored = self._begun = False
 
     @classmethod
     def restore(cls, path: str | Path, *, trainable: object = None, journal: str | None = None) -> Tuner:
@@ -110,8 +113,10 @@ class Tuner:
             raise StorageError(
                 f"{path}: the journal holds no experiment; it was written by a simulation or by something else"
             )
+        paths, pickled = pickle.loads(blob)
+        add_paths(paths)
         try:
-            experiment, kept, simulation = cloudpickle.loads(blob)
+            experiment, kept, simulation = cloudpickle.loads(pickled)
         except Exception as error:
             raise StorageError(
                 f"{path}: the experiment cannot be loaded: {type(error).__name__}: {error}. Resume from the "
@@ -120,7 +125,7 @@ class Tuner:
         tuner = cls.__new__(cls)
         tuner.experiment, tuner.trainable = experiment, kept if trainable is None else trainable
         tuner._storage, tuner._journal_url, tuner._path = path.parent, journal, path
-        tuner._simulation, tuner._restored = simulation, True
+        tuner._simulation, tuner._restored, tuner._begun = simulation, True, False
         return tuner
 
     def fit(self, progress: bool = True) -> Result:
@@ -149,17 +154,19 @@ class Tuner:
         return self._path
 
     def _run(self, progress: bool, simulation: Simulation | None) -> Result:
+        if self._begun and not self._restored:
+            self._path = None  # every fit is a run of its own
+        self._begun = True
         # A simulation can be repeated to the byte, so it need not survive a power cut at every turn.
         journal = _open(
             self.path, self._journal_url, must_exist=self._restored, group=1 if simulation is None else 1000
         )
         with _closing(journal):
-            blob = cloudpickle.dumps((self.experiment, self.trainable, simulation)) if not self._restored else b""
             if not self._restored:
                 if next(journal.read(), None) is not None:
                     raise StorageError(f"there is a run {self.path.name!r} in that journal already: give another name")
-                journal.put_blob(EXPERIMENT, blob)
-            key = _snapshot_key(blob or journal.get_blob(EXPERIMENT) or b"")
+                journal.put_blob(EXPERIMENT, self._blob(simulation))
+            key = _snapshot_key(journal.get_blob(EXPERIMENT) or b"")
             view = RunView()
             controller, records = recover(journal, self.experiment.controller(), key)
             _pass_on(journal.warnings)
@@ -184,24 +191,28 @@ class Tuner:
                             loop.start(self._started(getattr(cluster, "started_unix_s", 0.0)))
                         loop.run()
         result = Result(view, self.path)
-        if not self._restored:
-            self._path = None  # the next fit is a run of its own
         if view.status == "failed":
             failed = next((trial for trial in view.trials.values() if trial.failures), None)
             where = f" (the traceback is in {result.path / 'logs' / failed.id}.log)" if failed is not None else ""
             raise RunFailed(f"run {result.path}: {view.reason}{where}")
+        if view.best is None and view.status != "interrupted":
+            raise RunFailed(f"run {result.path}: {view.reason} before any trial has reported")
         return result
 
     def _cluster(self, at_s: float, first: Record | None, simulation: Simulation | None) -> Cluster:
         """A new cluster. A run that goes on keeps its clock: the deadline is a point in time."""
         if simulation is not None:
             return simulation.cluster(self.experiment, at_s)
-        from elastune.cluster.ray import RayCluster
-        from elastune.worker.process import WorkerSetup
+        from elastune.cluster.ray import RayCluster  # takes seconds to import, and a simulation does without
 
         experiment, path = self.experiment, self.path.resolve()
         setup = WorkerSetup(
-            self._code(), checkpoint_store(path), path / "logs", experiment.checkpoint_every_s, experiment.seed
+            self._code(),
+            _paths(),
+            checkpoint_store(path),
+            path / "logs",
+            experiment.checkpoint_every_s,
+            experiment.seed,
         )
         started_unix_s = (
             next((e.started_unix_s for e in first.events if isinstance(e, RunStarted)), None) if first else None
@@ -215,6 +226,10 @@ class Tuner:
         for checkpoint in store.list():
             if checkpoint.path not in known:
                 store.drop(checkpoint)
+
+    def _blob(self, simulation: Simulation | None) -> bytes:
+        """All that a resume needs, and first of all where the user's modules are."""
+        return pickle.dumps((_paths(), cloudpickle.dumps((self.experiment, self.trainable, simulation))))
 
     def _code(self) -> bytes:
         try:
@@ -250,6 +265,10 @@ def load(path: str | Path, journal: str | None = None) -> Result:
         _pass_on(opened.warnings)
     view.started  # noqa: B018  says so where the journal is empty
     return Result(view, path)
+
+
+def _paths() -> tuple[str, ...]:
+    return tuple(str(Path(path).absolute()) for path in sys.path)
 
 
 def _pass_on(warnings: list[str]) -> None:

@@ -51,7 +51,8 @@ def play(
     levels: int = 10**9,
     again: Again = keep,
 ) -> History:
-    """A random but repeatable history until nobody asks for anything. Few `levels` of losses give many ties.
+    """A random but repeatable history until nobody asks for anything. Few `levels` of losses give many ties. More is
+    not always asked for at once: several runs may have ended by then.
 
     After every call the algorithm is replaced by `again(algorithm)`.
     """
@@ -67,7 +68,7 @@ def play(
             waiting.extend(group)
 
     for _ in range(100_000):
-        while len(running) + len(waiting) < devices:
+        while len(running) + len(waiting) < devices and (not running or rng.random() < 0.7):
             groups = [group for group in algorithm.more(devices - len(running) - len(waiting), 0.0) if group]
             algorithm = again(algorithm)
             history.answers.append(groups)
@@ -82,8 +83,8 @@ def play(
         iteration = at[run.trial] = at.get(run.trial, 0) + 1
         loss = rng.randrange(levels) / levels
         events: list[Reported | Ended] = [Reported(run.trial, iteration, loss)]
-        if rng.random() < fail:
-            events = [Ended(run.trial, iteration, None, over=True)]
+        if rng.random() < fail:  # it fails, or its function returns early
+            events = [Ended(run.trial, iteration, rng.choice([None, loss]), over=True)]
         elif iteration == run.until:
             events.append(Ended(run.trial, iteration, loss))
         for event in events:

@@ -119,15 +119,18 @@ def test_a_paused_trial_is_promoted_later_when_its_rung_has_grown() -> None:
 
 
 def test_the_highest_rung_goes_first_and_the_last_run_is_final() -> None:
-    algorithm = ready(ASHA(9, 1, 9, eta=3))
-    assert len(algorithm.more(9, 0.0)) == 9
+    algorithm = ready(ASHA(12, 1, 9, eta=3))
+    assert len(algorithm.more(12, 0.0)) == 12
     for number in range(9):
         algorithm.on(Ended(f"t-{number:05d}", 1, number / 10), 0.0)
     assert [group[0].trial for group in algorithm.more(9, 0.0)] == ["t-00000", "t-00001", "t-00002"]
     for number in range(3):
         algorithm.on(Ended(f"t-{number:05d}", 3, -number / 10), 0.0)
-    ((last,),) = algorithm.more(9, 0.0)
+    for number in range(9, 12):
+        algorithm.on(Ended(f"t-{number:05d}", 1, 0.05), 0.0)
+    (last,), (lower,) = algorithm.more(2, 0.0)
     assert (last.trial, last.until, last.final) == ("t-00002", 9, True)
+    assert (lower.trial, lower.until, lower.final) == ("t-00009", 3, False)
 
 
 def test_r_equal_to_R_is_random_search() -> None:

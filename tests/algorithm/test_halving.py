@@ -83,8 +83,8 @@ def test_the_best_of_each_stage_go_on_and_nobody_else(
     stages = algorithm.stages()
     for before, after in pairwise(stages):
         began = {run.trial for run in history.runs if run.until == before.until}
-        losses = {e.trial: e.loss for e in history.ends if e.trial in began and e.iteration == before.until}
-        able = [(loss, trial) for trial, loss in losses.items() if loss is not None]
+        ends = [e for e in history.ends if e.trial in began and e.iteration == before.until and not e.over]
+        able = [(end.loss or 0.0, end.trial) for end in ends]
         went_on = [run.trial for run in history.runs if run.until == after.until]
         assert went_on == [trial for _, trial in sorted(able)][: after.trials]
         assert {run.final for run in history.runs if run.until == after.until} <= {after == stages[-1]}

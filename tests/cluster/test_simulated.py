@@ -3,12 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.worlds import Scripted, losses
 
 from elastune import messages as m
 from elastune.cluster.simulated import Fault, Machines, SimulatedCluster
 from elastune.cluster.workload import Synthetic
 from elastune.errors import RunFailed, SpecError
-from tests.worlds import Scripted, losses
 
 
 def cluster(**arguments: Any) -> SimulatedCluster:
@@ -156,7 +156,10 @@ def test_values_that_are_not_finite_survive_the_journal() -> None:
     events = (*world.poll(None).events, *world.poll(None).events)
     record = m.Record(0.0, events, (), ())
     again = m.decode_record(m.encode_record(record))
-    assert [e.metrics for e in again.events if isinstance(e, m.TrialReported)] == [{"loss": "NaN"}, {"loss": "Infinity"}]
+    assert [e.metrics for e in again.events if isinstance(e, m.TrialReported)] == [
+        {"loss": "NaN"},
+        {"loss": "Infinity"},
+    ]
 
 
 def test_a_simulation_in_which_nothing_can_happen_any_more_says_so() -> None:

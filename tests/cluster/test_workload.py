@@ -51,13 +51,15 @@ def test_without_noise_it_falls_to_its_level_and_rises_where_more_is_better() ->
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
-@given(st.dictionaries(st.text(max_size=3), st.floats(-1e9, 1e9) | st.integers(-9, 9) | st.text(max_size=3) | st.none()))
+@given(
+    st.dictionaries(st.text(max_size=3), st.floats(-1e9, 1e9) | st.integers(-9, 9) | st.text(max_size=3) | st.none())
+)
 def test_every_configuration_has_a_level_between_0_and_1(config: dict[str, Any]) -> None:
     assert 0.0 <= Synthetic("loss", "min").level(config) <= 1.0
 
 
 @pytest.mark.parametrize("arguments", [{"step_s": 0.0}, {"noise": -0.1}, {"decay": 0.0}, {"step_s": math.inf}])
-def test_a_synthetic_workload_that_cannot_be_is_an_error(arguments: dict[str, float]) -> None:
+def test_a_synthetic_workload_that_cannot_be_is_an_error(arguments: dict[str, Any]) -> None:
     ((name, value),) = arguments.items()
     with pytest.raises(SpecError, match=f"{name}={value}"):
         Synthetic("loss", "min", **arguments)
@@ -185,12 +187,12 @@ def lcbench_folder(tmp_path: Path, encoding: str = '{"OpenML_task_id": {"#na#": 
 
 
 def test_lcbench_names_an_unknown_metric(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="metric='val_acuracy'.* did you mean 'val_accuracy'"):
+    with pytest.raises(SpecError, match=r"metric='val_acuracy'.* did you mean 'val_accuracy'"):
         LCBench(lcbench_folder(tmp_path), "3945", "val_acuracy")
 
 
 def test_lcbench_names_an_unknown_task_and_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="task='3946'.* allowed: 3945, 7593"):
+    with pytest.raises(SpecError, match=r"task='3946'.* allowed: 3945, 7593"):
         LCBench(lcbench_folder(tmp_path), "3946")
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
+from tests.worlds import World, world
+
 from elastune.algorithm import ASHA, Hyperband, SuccessiveHalving
 from elastune.cluster.simulated import Fault
-from tests.worlds import World, world
 
 FAULTS = [Fault(4.0, "lose", "n0", 1.5), Fault(9.0, "kill", "t-00003"), Fault(12.0, "lose", "n1")]
 

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.control.digests import digest, worlds
 
 import elastune
-from tests.control.digests import digest, worlds
 
 ROOT = Path(__file__).parents[2]
 NAMES = list(worlds(seed=0))

@@ -21,7 +21,7 @@ def test_at_the_deadline_trials_are_paused_then_machines_are_given_back() -> Non
     assert script.controller.wake_s is None and not script.controller.done
     last = script.at(12.0, reported("t-00000", 2, 0.4), paused("t-00000", 2))
     assert statuses(last) == [("t-00000", "paused")]
-    assert ended(last) == ("deadline", "the deadline of 10 s is reached")
+    assert ended(last) == ("deadline", "the deadline of 10s is reached")
     assert last.commands == (m.ReleaseNode(4, "n0"),)
     assert script.controller.done
 
@@ -83,9 +83,9 @@ def test_no_more_is_spent_than_the_budget_and_one_step(
 
 
 def test_the_limit_that_comes_first_is_the_one_that_is_named() -> None:
-    both = {"deadline_s": 100.0, "price": 3600.0}
-    assert world(ASHA(None, 1, 9), budget_usd=50.0, **both).run().view.status == "budget"
-    assert world(ASHA(None, 1, 9), budget_usd=500.0, **both).run().view.status == "deadline"
+    for budget_usd, status in ((50.0, "budget"), (500.0, "deadline")):
+        session = world(ASHA(None, 1, 9), budget_usd=budget_usd, deadline_s=100.0, price=3600.0).run()
+        assert session.view.status == status
 
 
 def test_a_budget_is_reached_later_when_a_machine_is_lost() -> None:
@@ -125,4 +125,4 @@ def test_downtime_counts_against_the_deadline() -> None:
     script = Script(FIFO(2, R=9), deadline_s=10.0)
     script.at(0.0, ready("n0"))
     step = script.at(50.0, m.RunResumed(), m.NodeLost("n0", "its driver ended"))
-    assert starts(step) == [] and ended(step) == ("deadline", "the deadline of 10 s is reached")
+    assert starts(step) == [] and ended(step) == ("deadline", "the deadline of 10s is reached")

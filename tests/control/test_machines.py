@@ -67,6 +67,14 @@ def test_machines_that_never_come_end_the_run_after_a_few() -> None:
     assert script.controller.done
 
 
+def test_a_machine_that_comes_ends_the_row_of_those_that_never_came() -> None:
+    script = Script(FIFO(9, R=9))
+    for number in range(10):
+        if number == 3 or number == 7:
+            script.at(number, ready(f"n{number}"))
+        assert ended(script.at(number + 0.5, m.NodeLost(f"n{number}", "no capacity"))) is None
+
+
 def test_machines_that_did_come_do_not_count_as_those_that_never_come() -> None:
     script = Script(FIFO(9, R=9), machines=4)
     script.at(0.0, *(ready(f"n{k}") for k in range(4)))

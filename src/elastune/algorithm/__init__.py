@@ -5,5 +5,19 @@ from elastune.algorithm.base import Actions, Algorithm, Ended, Reported, Woken
 from elastune.algorithm.fifo import FIFO
 from elastune.algorithm.halving import SuccessiveHalving
 from elastune.algorithm.hyperband import Hyperband
+from elastune.spec import Run, Stage, TrialGroup
 
-__all__ = ["ASHA", "FIFO", "Actions", "Algorithm", "Ended", "Hyperband", "Reported", "SuccessiveHalving", "Woken"]
+__all__ = [
+    "ASHA",
+    "FIFO",
+    "Actions",
+    "Algorithm",
+    "Ended",
+    "Hyperband",
+    "Reported",
+    "Run",
+    "Stage",
+    "SuccessiveHalving",
+    "TrialGroup",
+    "Woken",
+]

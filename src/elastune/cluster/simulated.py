@@ -14,12 +14,15 @@ from typing import Literal
 
 from elastune import messages as m
 from elastune.cluster.workload import Curve, Stragglers, Workload
-from elastune.errors import RunFailed
+from elastune.errors import RunFailed, SpecError, did_you_mean
 from elastune.spec import require_int, require_number
 
 
 def perfect_speedup(width: int) -> float:
     return float(width)
+
+
+FAULTS = ("lose", "kill", "damage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,12 @@ class Fault:
     kind: Literal["lose", "kill", "damage"]
     target: str
     notice_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_number("at_s", self.at_s, -1e-12)
+        require_number("notice_s", self.notice_s, -1e-12)
+        if self.kind not in FAULTS:
+            raise SpecError(f"kind={self.kind!r}: {did_you_mean(str(self.kind), FAULTS)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,9 @@ class Table(Workload):
 
     def _point(self, config: Config) -> tuple[float, ...]:
         try:
-            return tuple((float(config[name]) - low) / ((high - low) or 1.0) for name, (low, high) in self.ranges.items())
+            return tuple(
+                (float(config[name]) - low) / ((high - low) or 1.0) for name, (low, high) in self.ranges.items()
+            )
         except (KeyError, TypeError, ValueError):
             raise SpecError(f"configuration {config!r}: the table needs numbers for {', '.join(self.names)}") from None
 

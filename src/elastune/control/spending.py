@@ -7,6 +7,7 @@ import math
 from elastune.cost import MachineUse, cost_usd
 from elastune.messages import RunStatus
 from elastune.spec import Limits
+from elastune.units import format_duration, format_money
 
 
 class Spending:
@@ -34,11 +35,15 @@ class Spending:
         """When the first limit is reached if the machines stay as they are, which it is, and how to say it."""
         found: tuple[float, RunStatus, str] = (math.inf, "succeeded", "")
         if self.limits.deadline_s is not None:
-            found = (self.limits.deadline_s, "deadline", f"the deadline of {self.limits.deadline_s:g} s is reached")
+            found = (
+                self.limits.deadline_s,
+                "deadline",
+                f"the deadline of {format_duration(self.limits.deadline_s)} is reached",
+            )
         if self.limits.budget_usd is not None:
             rate_usd_per_s = self.spent_usd(at_s + 1.0) - self.spent_usd(at_s)
             left_usd = self.limits.budget_usd - self.spent_usd(at_s)
             reached_s = at_s + max(left_usd, 0.0) / rate_usd_per_s if rate_usd_per_s > 0 else math.inf
             if reached_s < found[0]:
-                found = (reached_s, "budget", f"the budget of ${self.limits.budget_usd:g} is used up")
+                found = (reached_s, "budget", f"the budget of {format_money(self.limits.budget_usd)} is used up")
         return found

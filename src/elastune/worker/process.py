@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ class WorkerSetup:
     """What a worker needs once for life. The user's code travels here, not with every trial."""
 
     trainable: bytes
+    paths: tuple[str, ...]
+    """Where the driver finds modules: the user's code may import its neighbours."""
     checkpoints: CheckpointStore
     logs: Path
     checkpoint_every_s: float
@@ -114,8 +116,7 @@ class TrialSession:
 
     def checkpoint(self) -> object:
         self._asked = True
-        restored, self._restored = self._restored, None
-        return restored
+        return self._restored
 
     def report(self, metrics: m.Metrics, checkpoint: object) -> None:
         command = self._command
@@ -129,9 +130,7 @@ class TrialSession:
             saved = None if isinstance(asked_to, m.StopTrial) else self._save(reported)
             self._worker.tell(reported, m.TrialPaused(command.trial, command.attempt, self._iteration, saved))
             self._hold()
-        elif time.monotonic() - self._saved_at >= self._setup.checkpoint_every_s and checkpoint is not None:
-            saved = self._save(reported)
-            assert saved is not None
+        elif (saved := self._save(reported) if self._is_due(checkpoint) else None) is not None:
             self._worker.tell(reported, m.TrialCheckpointed(command.trial, command.attempt, saved))
         else:
             self._worker.tell(reported)
@@ -140,6 +139,12 @@ class TrialSession:
         command = self._command
         saved = self._save(None) if self._iteration > self._saved_iteration else None
         self._worker.tell(m.TrialReturned(command.trial, command.attempt, self._iteration, saved))
+
+    def _is_due(self, checkpoint: object) -> bool:
+        """A file may be gone when report() has returned, so it is saved at once; all else when it is time to."""
+        if checkpoint is None:
+            return False
+        return isinstance(checkpoint, Path) or time.monotonic() - self._saved_at >= self._setup.checkpoint_every_s
 
     def failed(self, error: BaseException) -> None:
         command = self._command
@@ -198,6 +203,7 @@ def work(address: tuple[str, int], secret: bytes, node: str, device: int, setup:
     connection = wire.Wire(socket.create_connection(address))
     nonce = connection.sock.recv(wire.NONCE_BYTES, socket.MSG_WAITALL)
     error, trainer = "", None
+    add_paths(setup.paths)
     try:
         trainer = as_trainer(cloudpickle.loads(setup.trainable))
     except Exception as failure:
@@ -206,6 +212,10 @@ def work(address: tuple[str, int], secret: bytes, node: str, device: int, setup:
     if trainer is not None:
         with suppress(DriverGone):
             Worker(connection, setup, trainer).run()
+
+
+def add_paths(paths: Iterable[str]) -> None:
+    sys.path.extend(path for path in paths if path not in sys.path)
 
 
 @contextmanager

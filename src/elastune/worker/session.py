@@ -49,10 +49,14 @@ def set_session(session: Session | None) -> None:
 def report(metrics: Mapping[str, object], checkpoint: object = None) -> None:
     """Tell how the trial does, once per iteration.
 
-    `checkpoint` is what the trial needs to go on from here: any object that can be pickled, a `pathlib.Path` to a
-    file or folder, or, better, a function that returns one of these: it is called only when a checkpoint is needed.
+    `checkpoint` is what the trial needs to go on from here: a function that returns it, which is called only when a
+    checkpoint is needed; or the thing itself: any object that can be pickled, or a `pathlib.Path` to a file or a
+    folder, which is saved at once.
     """
     clean = _clean(metrics)
+    if callable(checkpoint) and hasattr(checkpoint, "state_dict"):
+        name = type(checkpoint).__name__
+        raise SpecError(f"checkpoint={name}: is a model, not a function that returns its state: give {name}.state_dict")
     if _session is None:
         print(" ".join(f"{name}={value}" for name, value in clean.items()))
     else:

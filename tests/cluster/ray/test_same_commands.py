@@ -106,7 +106,7 @@ def test_simulated_cluster_and_ray_get_the_same_commands(algorithm: Algorithm, t
     gate = tmp_path / "gate"
     gate.mkdir()
     store = CheckpointStore(str(tmp_path / "checkpoints"))
-    setup = WorkerSetup(cloudpickle.dumps(gated(gate)), store, tmp_path / "logs", NEVER_S, 0)
+    setup = WorkerSetup(cloudpickle.dumps(gated(gate)), (), store, tmp_path / "logs", NEVER_S, 0)
     real: list[m.Record] = []
     cluster = Released(RayCluster(setup, 2, 1), gate, [(report.trial, report.iteration) for report in reports])
     try:

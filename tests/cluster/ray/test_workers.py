@@ -42,7 +42,7 @@ def counting(before: Callable[[int], None] = lambda done: None) -> Callable[[Map
         while True:
             done += 1
             before(done)
-            et.report({"loss": config["x"] / done, "trained": done}, checkpoint=lambda: done)
+            et.report({"loss": config["x"] / done, "trained": done}, checkpoint=done)
 
     return train
 
@@ -245,3 +245,33 @@ def test_a_damaged_checkpoint_is_replaced_by_the_one_before(tmp_path: Path) -> N
 def test_more_slots_than_the_cluster_has_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="machines x devices = 64: the Ray cluster you connected to has 4 CPUs"):
         fit(counting(), tmp_path, devices=64)
+
+
+def test_files_in_a_temporary_folder_can_be_checkpoints(tmp_path: Path) -> None:
+    def train(config: Mapping[str, Any]) -> None:
+        import tempfile
+
+        for done in range(1, 4):
+            with tempfile.TemporaryDirectory() as folder:
+                (Path(folder) / "weights.txt").write_text(str(done))
+                et.report({"loss": config["x"]}, checkpoint=Path(folder))
+
+    result = fit(train, tmp_path, checkpoint_every="1h")
+    assert {trial.status for trial in result.view.trials.values()} == {"completed"}
+    assert (result.best_checkpoint() / "weights.txt").read_text() in ("1", "2", "3")
+    assert result.best_trial.last_checkpoint is not None and result.best_trial.last_checkpoint.iteration == 3
+
+
+def test_a_model_in_place_of_its_state_is_refused_with_advice(tmp_path: Path) -> None:
+    def train(config: Mapping[str, Any]) -> None:
+        class Model:
+            def __call__(self, x: float) -> float:
+                return x
+
+            def state_dict(self) -> dict[str, float]:
+                return {}
+
+        et.report({"loss": 1.0}, checkpoint=Model())
+
+    with pytest.raises(RunFailed, match=r"checkpoint=Model: is a model.*give Model\.state_dict"):
+        fit(train, tmp_path, algorithm=et.FIFO(n=4, R=6))

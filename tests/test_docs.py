@@ -1,0 +1,95 @@
+"""The documentation is true: its Python runs, its YAML loads, its links and its commands exist.
+
+A block that begins with ```python or ```yaml is complete. One that needs Ray is marked `python on-ray`, one that only
+shows a part `python part`. The blocks of a page share a folder, from top to bottom.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import elastune as et
+from elastune.cli import main
+from elastune.config_file import load_experiment
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+def blocks(page: Path, kind: str) -> list[str]:
+    """The fenced blocks of a page whose opening fence says exactly this."""
+    return re.findall(rf"^```{kind}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+ON_RAY = [(page, block) for page in PAGES for block in blocks(page, "python on-ray")]
+README_EXAMPLE = (ROOT / "README.md", blocks(ROOT / "README.md", "python")[0])
+
+
+@each_page
+def test_every_complete_python_block_runs_and_every_experiment_loads(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, block in enumerate(blocks(page, "python")):
+        name = f"docs_{page.stem}_{number}"  # not __main__: what is meant for Ray stands behind that guard
+        exec(compile(block, f"{page.name} block {number}", "exec"), {"__name__": name})
+    for number, block in enumerate(blocks(page, "yaml")):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(block)
+        load_experiment(path, with_trainable=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "block"), [README_EXAMPLE, *ON_RAY], ids=lambda each: getattr(each, "stem", "block"))
+def test_what_is_meant_for_ray_runs_as_a_script(page: Path, block: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(block)
+    subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}, check=True
+    )
+    (run,) = (tmp_path / "runs").iterdir()
+    assert et.load(run).status == "succeeded"
+
+
+def test_every_block_has_a_kind_that_is_known() -> None:
+    kinds = {kind for page in PAGES for kind in re.findall(r"^```(.+)$", page.read_text(), re.MULTILINE)}
+    assert kinds <= {"python", "python on-ray", "python part", "yaml"}
+
+
+@each_page
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if "://" in target:
+            continue
+        place, _, anchor = target.partition("#")
+        file = page.parent / place if place else page
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}, (
+                target
+            )
+
+
+@each_page
+def test_every_command_and_option_exists(page: Path) -> None:
+    for command, rest in re.findall(
+        r"(?:^ {4}|`)(?:PYTHONPATH=\S+ )?elastune ([a-z]+)([^`#\n]*)", page.read_text(), re.MULTILINE
+    ):
+        assert command in main.commands
+        known = {option for parameter in main.commands[command].params for option in parameter.opts}
+        assert set(re.findall(r"--[a-z]+", rest)) <= known, f"elastune {command}{rest}"
+
+
+def test_every_field_of_an_experiment_is_in_the_reference() -> None:
+    text = (ROOT / "docs" / "experiment-file.md").read_text()
+    fields = [name for name in inspect.signature(et.Tuner).parameters if name != "trainable"]
+    for name in [*fields, *inspect.signature(et.Simulation).parameters]:
+        assert f"| `{name}` |" in text or f"| `{name}=" in text, name

@@ -1,0 +1,30 @@
+"""The examples run as they are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_demo_finds_a_good_network_and_says_where_the_pictures_are(tmp_path: Path) -> None:
+    demo = subprocess.run(
+        [sys.executable, EXAMPLES / "digits" / "demo.py"],
+        cwd=tmp_path,
+        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    accuracy = float(demo.stdout.split("best accuracy ")[-1].split()[0])
+    assert accuracy > 0.9
+    pictures = [Path(line.split(": ")[1]) for line in demo.stdout.splitlines() if line.startswith("picture: ")]
+    assert len(pictures) == 8 and all((tmp_path / picture).stat().st_size > 1000 for picture in pictures)

@@ -1,0 +1,295 @@
+"""The whole way of a run, on a simulated cluster: asked for, run, crashed, restored, read again."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import elastune as et
+from elastune.algorithm import Algorithm
+from elastune.cluster.simulated import Fault
+from elastune.cluster.workload import Curve, Synthetic
+from elastune.errors import RunFailed, SpecError, StorageError
+from elastune.messages import Config
+from elastune.record.journal import SqlJournal
+from elastune.results import Result
+from elastune.simulation import Simulation
+from elastune.tuner import Tuner, load
+
+SPACE = {"lr": et.loguniform(1e-4, 1e-1), "layers": et.choice([2, 3, 4])}
+
+
+def tuner(tmp_path: Path, algorithm: Algorithm | None = None, **arguments: Any) -> Tuner:
+    given: dict[str, Any] = {
+        "trainable": None,
+        "space": SPACE,
+        "metric": "loss",
+        "algorithm": algorithm or et.SuccessiveHalving(9, 1, 9, 3),
+        "devices": 3,
+        "storage": tmp_path / "runs",
+        "name": "digits",
+        **arguments,
+    }
+    return Tuner(**given)
+
+
+def outcome(result: Result) -> tuple[object, ...]:
+    return result.status, result.best_value, result.best_trial.best_iteration, result.best_params
+
+
+def bodies(path: Path) -> list[bytes]:
+    journal = SqlJournal(path / "journal.db", path.name, must_exist=True)
+    try:
+        return list(journal.read())
+    finally:
+        journal.close()
+
+
+# ---------------------------------------------------------------------------------------------------------- the result
+
+
+def test_a_result_tells_the_best_the_cost_and_every_trial(tmp_path: Path) -> None:
+    result = tuner(tmp_path, price="$3600").simulate(Simulation(boot_s=10.0))
+    assert result.status == "succeeded"
+    assert set(result.best_params) == {"lr", "layers"}
+    trials = list(result.view.trials.values())
+    assert result.best_value == min(report.metrics["loss"] for trial in trials for report in trial.reports)
+    # Nine trials of one step, three of three and one of five on three devices, after a boot of ten seconds.
+    assert result.view.at_s == pytest.approx(10 + 3 + 3 + 5)
+    assert result.cost == pytest.approx(3 * (10 + 3 + 3 + 5))
+    table = result.dataframe()
+    assert len(table) == 9
+    assert sorted(trial.status for trial in trials) == ["completed"] + ["stopped"] * 8
+    assert result.best_trial.id in result.summary()
+
+
+def test_a_metric_to_maximise(tmp_path: Path) -> None:
+    result = tuner(tmp_path, metric="accuracy", mode="max").simulate(Simulation())
+    values = [r.metrics["accuracy"] for trial in result.view.trials.values() for r in trial.reports]
+    assert result.best_value == max(float(value) for value in values)
+
+
+def test_a_run_can_be_read_again_from_its_folder(tmp_path: Path) -> None:
+    result = tuner(tmp_path).simulate(Simulation())
+    again = load(result.path)
+    assert outcome(again) == outcome(result)
+    assert again.view == result.view
+
+
+def test_the_same_experiment_gives_the_same_journal_and_another_seed_another(tmp_path: Path) -> None:
+    simulation = Simulation(stragglers=0.3, faults=[Fault(3.0, "lose", "n0", 1.0)])
+    one, two = (tuner(tmp_path, seed=4).simulate(simulation).path for _ in range(2))
+    assert [path.name for path in (one, two)] == ["digits", "digits-2"]
+    assert bodies(one) == bodies(two)
+    assert bodies(tuner(tmp_path, seed=5).simulate(simulation).path) != bodies(one)
+
+
+def test_a_tuner_can_simulate_more_than_once(tmp_path: Path) -> None:
+    same = tuner(tmp_path)
+    assert outcome(same.simulate(Simulation())) == outcome(same.simulate(Simulation()))
+
+
+def test_scaling_and_stragglers_are_taken_from_the_simulation(tmp_path: Path) -> None:
+    slow = tuner(tmp_path).simulate(Simulation(scaling={1: 0.5}))
+    assert slow.view.at_s == pytest.approx(2 * (3 + 3 + 5))
+    uneven = tuner(tmp_path).simulate(Simulation(stragglers=0.5))
+    assert uneven.view.at_s != pytest.approx(3 + 3 + 5)
+
+
+def test_a_searcher_of_a_library_and_a_grid(tmp_path: Path) -> None:
+    assert tuner(tmp_path, searcher="tpe").simulate(Simulation()).status == "succeeded"
+    grid = {"lr": et.grid_search([0.1, 0.01, 0.001]), "layers": et.grid_search([1, 2, 3])}
+    result = tuner(tmp_path, space=grid).simulate(Simulation())
+    configs = {tuple(trial.config.values()) for trial in result.view.trials.values()}
+    assert configs == {(lr, layers) for lr in (0.1, 0.01, 0.001) for layers in (1, 2, 3)}
+
+
+# --------------------------------------------------------------------------------------------------- limits, failures
+
+
+def test_a_deadline_and_a_budget_end_the_run(tmp_path: Path) -> None:
+    late = tuner(tmp_path, et.ASHA(None, 1, 27), deadline="1m").simulate(Simulation())
+    assert (late.status, late.view.reason) == ("deadline", "the deadline of 1m is reached")
+    assert 60 <= late.view.at_s <= 61
+    poor = tuner(tmp_path, et.ASHA(None, 1, 27), budget="$0.10", price="$3.60").simulate(Simulation())
+    assert (poor.status, poor.view.reason) == ("budget", "the budget of $0.10 is used up")
+    assert 0.10 <= poor.cost <= 0.10 + 3 * 0.001 + 1e-9
+
+
+class NotANumber(Synthetic):
+    def curve(self, config: Config) -> Curve:
+        return lambda iteration: {"loss": math.nan}
+
+
+def test_a_run_without_a_result_is_an_error_that_names_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match=r"no trial has reported|none has reported") as error:
+        tuner(tmp_path).simulate(Simulation(NotANumber("loss", "min")))
+    assert str(tmp_path / "runs" / "digits") in str(error.value)
+    assert load(tmp_path / "runs" / "digits").status == "failed"
+
+
+def test_a_metric_that_the_workload_does_not_report_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match=r"reported no metric 'loss': .*allowed: accuracy"):
+        tuner(tmp_path).simulate(Simulation(Synthetic("accuracy", "min")))
+
+
+# ------------------------------------------------------------------------------------------------------ crash, restore
+
+
+class Crashing(Synthetic):
+    """Breaks once, after so many steps; the next driver finds it whole."""
+
+    left = 0
+
+    def step_s(self, config: Config, iteration: int) -> float:
+        type(self).left -= 1
+        if type(self).left == 0:
+            raise RuntimeError("the power is gone")
+        return 1.0
+
+
+@pytest.mark.parametrize("steps", [1, 5, 10, 22])
+def test_a_crashed_simulation_is_restored_and_has_the_same_winner(tmp_path: Path, steps: int) -> None:
+    calm = tuner(tmp_path).simulate(Simulation(Synthetic("loss", "min")))
+    Crashing.left = steps
+    with pytest.raises(RuntimeError, match="the power is gone"):
+        tuner(tmp_path, name="hit").simulate(Simulation(Crashing("loss", "min")))
+    path = tmp_path / "runs" / "hit"
+    assert load(path).status == "running"
+    result = Tuner.restore(path).fit(progress=False)
+    assert outcome(result) == outcome(calm)
+    assert result.path == path and outcome(load(path)) == outcome(result)
+    for trial in result.view.trials.values():
+        assert [report.iteration for report in trial.reports] == list(range(1, len(trial.reports) + 1))
+
+
+def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path) -> None:
+    algorithm = et.FIFO(40, 40)
+    calm = tuner(tmp_path, algorithm, devices=1).simulate(Simulation(Synthetic("loss", "min")))
+    Crashing.left = 1400
+    with pytest.raises(RuntimeError, match="the power is gone"):
+        tuner(tmp_path, algorithm, devices=1, name="hit").simulate(Simulation(Crashing("loss", "min")))
+    result = Tuner.restore(tmp_path / "runs" / "hit").fit(progress=False)
+    assert outcome(result) == outcome(calm)
+
+
+class Interrupting(Synthetic):
+    """The user presses Ctrl-C once, after so many steps."""
+
+    left = 0
+
+    def step_s(self, config: Config, iteration: int) -> float:
+        type(self).left -= 1
+        if type(self).left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        return 1.0
+
+
+def test_ctrl_c_pauses_the_run_and_restore_goes_on_without_losing_anything(tmp_path: Path) -> None:
+    calm = tuner(tmp_path).simulate(Simulation(Synthetic("loss", "min")))
+    Interrupting.left = 10
+    stopped = tuner(tmp_path, name="hit").simulate(Simulation(Interrupting("loss", "min")))
+    assert stopped.status == "interrupted"
+    result = Tuner.restore(stopped.path).fit(progress=False)
+    assert outcome(result) == outcome(calm)
+    assert result.view.retrained == 0
+
+
+def test_restoring_a_run_that_is_over_gives_its_result_and_trains_nothing(tmp_path: Path) -> None:
+    result = tuner(tmp_path).simulate(Simulation())
+    before = bodies(result.path)
+    assert outcome(Tuner.restore(result.path).fit(progress=False)) == outcome(result)
+    assert bodies(result.path) == before
+
+
+def test_a_run_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    for read in (load, Tuner.restore):
+        with pytest.raises(StorageError, match="there is no such run"):
+            read(tmp_path / "nowhere")
+
+
+# ------------------------------------------------------------------------------------------------- what cannot be asked
+
+
+def test_a_grid_with_fewer_points_than_trials_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="trains 9 configurations, the grid has 2: ask for fewer, or add values"):
+        tuner(tmp_path, space={"lr": et.grid_search([0.1, 0.2])})
+
+
+class Unpicklable(et.FIFO):
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "allowed"),
+    [
+        ({"name": "my run"}, "name='my run'", "letters, digits"),
+        ({"name": "../up"}, "name='../up'", "letters, digits"),
+        ({"metric": ""}, "metric=''", "such as 'loss'"),
+        ({"mode": "minimize"}, "mode='minimize'", "'min' \\(less is better\\) or 'max'"),
+        ({"algorithm": "asha"}, "algorithm='asha'", "such as ASHA"),
+        ({"algorithm": et.ASHA}, "algorithm=<class", "such as ASHA"),
+        ({"retention": 3}, "retention=3", "Retention\\(keep_last"),
+        ({"seed": -1}, "seed=-1", "at least 0"),
+        ({"seed": 1.5}, "seed=1.5", "at least 0"),
+        ({"machines": 0}, "machines=0", "at least 1"),
+        ({"devices": 0}, "devices=0", "at least 1"),
+        ({"max_retries": -1}, "max_retries=-1", "at least 0"),
+        ({"deadline": "soon"}, "deadline='soon'", "20m"),
+        ({"deadline": 0}, "deadline=0", "20m"),
+        ({"grace": "-1s"}, "grace='-1s'", "positive duration"),
+        ({"checkpoint_every": "often"}, "checkpoint_every='often'", "positive duration"),
+        ({"budget": "much", "price": 1}, "budget='much'", "\\$20"),
+        ({"budget": "$5", "price": "cheap"}, "price='cheap'", "\\$20"),
+        ({"budget": "$5"}, "budget='\\$5'", "give price="),
+        ({"algorithm": et.ASHA(None, 1, 9)}, "ASHA\\(n=None\\)", "give n, a deadline or a budget"),
+        ({"searcher": "bayes"}, "searcher='bayes'", "allowed: .*tpe"),
+        ({"searcher": 7}, "searcher=7", "must be a name"),
+        ({"searcher": "grid"}, "searcher='grid'", "grid_search"),
+        ({"searcher": "tpe", "space": {"x": et.grid_search([1])}}, "searcher='tpe'", "use 'grid'"),
+        ({"space": {"x": et.grid_search([1])}, "searcher": "random"}, "searcher='random'", "use 'grid'"),
+        ({"algorithm": Unpicklable()}, "algorithm", "must be picklable"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    tmp_path: Path, arguments: dict[str, Any], said: str, allowed: str
+) -> None:
+    with pytest.raises(SpecError, match=said) as error:
+        tuner(tmp_path, **arguments)
+    assert error.match(allowed)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("keep", [{"keep_last": 0}, {"keep_best": -1}, {"keep_last": 1.5}])
+def test_a_retention_that_cannot_be_is_refused(keep: dict[str, Any]) -> None:
+    ((name, value),) = keep.items()
+    with pytest.raises(SpecError, match=f"{name}={value}"):
+        et.Retention(**keep)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"scaling": {2: 1.9}}, "must say the speed-up of width 1"),
+        ({"scaling": {1: 0}}, r"scaling\[1\]=0"),
+        ({"boot_s": -1}, "boot_s=-1"),
+        ({"lifetime_s": 0}, "lifetime_s=0"),
+        ({"stragglers": -1}, "stragglers=-1"),
+    ],
+)
+def test_a_simulation_that_cannot_be_is_refused(tmp_path: Path, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        tuner(tmp_path).simulate(Simulation(**arguments))
+
+
+def test_a_run_on_machines_needs_a_trainable(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="trainable=None"):
+        tuner(tmp_path).fit()
