@@ -282,10 +282,12 @@ class StatusChanged(Decision, frozen=True):
 
 
 class EventHidden(Decision, frozen=True):
-    """The event at this place of the turn counts for nothing: trained again after a restore, or of an older attempt."""
+    """The event at this place of the turn counts for nothing: trained again after a restore, of an older attempt, or of
+    a trial that was told to stop.
+    """
 
     index: int
-    reason: Literal["retrained", "old attempt"]
+    reason: Literal["retrained", "old attempt", "trial over"]
 
 
 class Note(Decision, frozen=True):

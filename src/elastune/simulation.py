@@ -35,8 +35,8 @@ class Simulation:
 
     def __post_init__(self) -> None:
         self._machines(devices=1)
-        require_number("stragglers", self.stragglers, -1e-12)
-        require_number("start_s", self.start_s, -1e-12)
+        require_number("stragglers", self.stragglers, zero=True)
+        require_number("start_s", self.start_s, zero=True)
         if self.scaling:
             interpolated(self.scaling)
 
@@ -61,8 +61,8 @@ class Simulation:
 def interpolated(scaling: Mapping[int, float]) -> Callable[[int], float]:
     """A speed-up for every width, from some measured ones."""
     for width, factor in scaling.items():
-        require_number("scaling width", width, 0)
-        require_number(f"scaling[{width}]", factor, 0)
+        require_number("scaling width", width)
+        require_number(f"scaling[{width}]", factor)
     if 1 not in scaling:
         raise SpecError(f"scaling={dict(scaling)!r}: must say the speed-up of width 1")
     widths = sorted(scaling)

@@ -18,10 +18,11 @@ def require_int(name: str, value: object, lowest: int) -> None:
         raise SpecError(f"{name}={value!r}: must be a whole number of at least {lowest}")
 
 
-def require_number(name: str, value: object, above: float) -> None:
-    """Refuse what is not a finite number greater than `above`."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value <= above:
-        raise SpecError(f"{name}={value!r}: must be a number greater than {above:g}")
+def require_number(name: str, value: object, *, zero: bool = False) -> None:
+    """Refuse what is not a finite number above 0, or with `zero` of at least 0."""
+    finite = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not finite or not (value > 0 or (zero and value == 0)):  # type: ignore[operator]
+        raise SpecError(f"{name}={value!r}: must be a number {'of at least' if zero else 'greater than'} 0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,6 @@ class ASHA(Algorithm):
         self._rungs = [Rung(until, eta) for until in untils if until < R]
         self._trials: list[tuple[str, Config]] = []
         self._at: dict[str, tuple[int, int]] = {}
-        self._exhausted = False
 
     def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
         groups: list[TrialGroup] = []
@@ -105,11 +104,7 @@ class ASHA(Algorithm):
         return None
 
     def _begin(self) -> Run | None:
-        if self._exhausted or len(self._trials) == self.n:
-            return None
-        new = self.new_trial()
-        if new is None:
-            self._exhausted = True
+        if len(self._trials) == self.n or (new := self.new_trial()) is None:
             return None
         self._trials.append(new)
         return self._run(len(self._trials) - 1, 0)

@@ -62,12 +62,15 @@ class TrialSource:
     name: str
     searcher: Searcher
     count: int = 0
+    exhausted: bool = False
     decisions: list[AnyDecision] = field(default_factory=list)
     recorded: deque[Suggested] | None = None
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def next(self) -> tuple[str, Config] | None:
         """A new trial, or None when the searcher has no more."""
+        if self.exhausted:
+            return None
         trial = f"{self.name}-{self.count:05d}"
         if self.recorded:
             suggested = self.recorded.popleft()
@@ -76,6 +79,7 @@ class TrialSource:
             suggested = Suggested(trial, self.searcher.suggest())
         self.decisions.append(suggested)
         if suggested.config is None:
+            self.exhausted = True
             return None
         self._numbers[trial] = self.count
         self.count += 1

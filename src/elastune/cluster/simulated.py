@@ -39,8 +39,8 @@ class Fault:
     notice_s: float = 0.0
 
     def __post_init__(self) -> None:
-        require_number("at_s", self.at_s, -1e-12)
-        require_number("notice_s", self.notice_s, -1e-12)
+        require_number("at_s", self.at_s, zero=True)
+        require_number("notice_s", self.notice_s, zero=True)
         if self.kind not in FAULTS:
             raise SpecError(f"kind={self.kind!r}: {did_you_mean(str(self.kind), FAULTS)}")
 
@@ -58,9 +58,9 @@ class Machines:
     def __post_init__(self) -> None:
         require_int("devices", self.devices, 1)
         for name in ("request_s", "boot_s", "notice_s"):
-            require_number(name, getattr(self, name), -1e-12)
+            require_number(name, getattr(self, name), zero=True)
         if self.lifetime_s is not None:
-            require_number("lifetime_s", self.lifetime_s, 0)
+            require_number("lifetime_s", self.lifetime_s)
 
 
 @dataclass(slots=True)

@@ -50,9 +50,9 @@ class Synthetic(Workload):
     def __init__(
         self, metric: str, mode: str, *, step_s: float = 1.0, noise: float = 0.01, decay: float = 0.7, seed: int = 0
     ) -> None:
-        require_number("step_s", step_s, 0)
-        require_number("decay", decay, 0)
-        require_number("noise", noise, -1e-12)
+        require_number("step_s", step_s)
+        require_number("decay", decay)
+        require_number("noise", noise, zero=True)
         self._metric, self._rising = metric, mode == "max"
         self._step_s, self._noise, self._decay, self._seed = step_s, noise, decay, seed
 
@@ -177,7 +177,7 @@ class Stragglers:
     """
 
     def __init__(self, sigma: float = 0.0, seed: int = 0) -> None:
-        require_number("sigma", sigma, -1e-12)
+        require_number("sigma", sigma, zero=True)
         self._sigma, self._seed = sigma, seed
         self._factors = [math.exp(sigma * normal - sigma * sigma / 2) for normal in _NORMAL] if sigma else [1.0]
 

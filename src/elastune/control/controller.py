@@ -290,7 +290,7 @@ class Controller:
             self._decisions.append(m.EventHidden(self._index, "retrained"))
             return
         if trial.over:  # it was told to stop, and its next report is where it does
-            self._decisions.append(m.EventHidden(self._index, "old attempt"))
+            self._decisions.append(m.EventHidden(self._index, "trial over"))
             return
         trial.iteration = event.iteration
         trial.failures = 0
