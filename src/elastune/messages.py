@@ -5,6 +5,8 @@ in the events alone. A turn is one batch of events with one time. A record is a 
 it: the unit of the journal.
 
 The messages are msgspec structs: they are made, written and read tens of thousands of times a second in a simulation.
+They are out of the garbage collector's sight, which would otherwise look at all of them again and again; they form no
+cycles.
 Times are seconds since the run began; downtime counts.
 """
 
@@ -36,14 +38,14 @@ def to_float(value: Scalar) -> float | None:
     return float(value)
 
 
-class Slot(msgspec.Struct, frozen=True, array_like=True, order=True):
+class Slot(msgspec.Struct, frozen=True, gc=False, array_like=True, order=True):
     """Where one worker process of a trial lives: a device of a machine."""
 
     node: str
     device: int
 
 
-class Checkpoint(msgspec.Struct, frozen=True):
+class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     """A saved state of a trial: its place in the checkpoint store, and how to tell that it is whole."""
 
     trial: str
@@ -57,11 +59,11 @@ class Checkpoint(msgspec.Struct, frozen=True):
 # ---------------------------------------------------------------------------------------------------------- events
 
 
-class Event(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
+class Event(msgspec.Struct, frozen=True, gc=False, tag=True, tag_field="type"):
     """Something that happened in the world."""
 
 
-class RunStarted(Event, frozen=True):
+class RunStarted(Event, frozen=True, gc=False):
     """The first event of every journal: what was asked for, by whom it can be read, and when it began."""
 
     name: str
@@ -76,40 +78,40 @@ class RunStarted(Event, frozen=True):
     versions: dict[str, str]
 
 
-class RunResumed(Event, frozen=True):
+class RunResumed(Event, frozen=True, gc=False):
     """A new driver took over. What the old one left behind follows in the same turn, as losses."""
 
 
-class RunInterrupted(Event, frozen=True):
+class RunInterrupted(Event, frozen=True, gc=False):
     """The user asked for an orderly end: pause everything, keep every checkpoint."""
 
 
-class NodeReady(Event, frozen=True):
+class NodeReady(Event, frozen=True, gc=False):
     node: str
     devices: int
     billed_from_s: float
 
 
-class NodeNotice(Event, frozen=True):
+class NodeNotice(Event, frozen=True, gc=False):
     """The machine will be taken away at `gone_at_s`."""
 
     node: str
     gone_at_s: float
 
 
-class NodeLost(Event, frozen=True):
+class NodeLost(Event, frozen=True, gc=False):
     node: str
     reason: str
 
 
-class TrialReported(Event, frozen=True):
+class TrialReported(Event, frozen=True, gc=False):
     trial: str
     attempt: int
     iteration: int
     metrics: Metrics
 
 
-class TrialCheckpointed(Event, frozen=True):
+class TrialCheckpointed(Event, frozen=True, gc=False):
     """Saved along the way; the trial goes on."""
 
     trial: str
@@ -117,7 +119,7 @@ class TrialCheckpointed(Event, frozen=True):
     checkpoint: Checkpoint
 
 
-class TrialPaused(Event, frozen=True):
+class TrialPaused(Event, frozen=True, gc=False):
     """The trial left its slots: its run is used up, or it was told to pause or stop. Without a checkpoint it starts
     anew.
     """
@@ -128,7 +130,7 @@ class TrialPaused(Event, frozen=True):
     checkpoint: Checkpoint | None
 
 
-class TrialReturned(Event, frozen=True):
+class TrialReturned(Event, frozen=True, gc=False):
     """The user's function came to its own end."""
 
     trial: str
@@ -137,7 +139,7 @@ class TrialReturned(Event, frozen=True):
     checkpoint: Checkpoint | None
 
 
-class TrialFailed(Event, frozen=True):
+class TrialFailed(Event, frozen=True, gc=False):
     """The user's code raised. With `final`, trying again cannot help."""
 
     trial: str
@@ -147,7 +149,7 @@ class TrialFailed(Event, frozen=True):
     final: bool = False
 
 
-class TrialLost(Event, frozen=True):
+class TrialLost(Event, frozen=True, gc=False):
     """The worker or its machine is gone, through no fault of the user's code."""
 
     trial: str
@@ -155,7 +157,7 @@ class TrialLost(Event, frozen=True):
     reason: str
 
 
-class CheckpointDamaged(Event, frozen=True):
+class CheckpointDamaged(Event, frozen=True, gc=False):
     """The checkpoint a trial should start from cannot be read, or is not what was written. The trial did not start."""
 
     trial: str
@@ -164,7 +166,7 @@ class CheckpointDamaged(Event, frozen=True):
     reason: str
 
 
-class TrialWarned(Event, frozen=True):
+class TrialWarned(Event, frozen=True, gc=False):
     """Advice from the worker for the user."""
 
     trial: str
@@ -202,21 +204,21 @@ TrialEvent = (
 # -------------------------------------------------------------------------------------------------------- commands
 
 
-class Command(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
+class Command(msgspec.Struct, frozen=True, gc=False, tag=True, tag_field="type"):
     """Something that shall happen. The number makes it idempotent: a command that was carried out is not again."""
 
     id: int
 
 
-class AddNode(Command, frozen=True):
+class AddNode(Command, frozen=True, gc=False):
     node: str
 
 
-class ReleaseNode(Command, frozen=True):
+class ReleaseNode(Command, frozen=True, gc=False):
     node: str
 
 
-class StartTrial(Command, frozen=True):
+class StartTrial(Command, frozen=True, gc=False):
     """Train from `iteration` (where the checkpoint is) until one of the ends; no report on the way waits for an answer.
 
     With `final` the trial will not be asked to go on afterwards.
@@ -234,7 +236,7 @@ class StartTrial(Command, frozen=True):
     slots: tuple[Slot, ...]
 
 
-class PauseTrial(Command, frozen=True):
+class PauseTrial(Command, frozen=True, gc=False):
     """Checkpoint at the next report and leave the slots; killed if that takes longer than `within_s`."""
 
     trial: str
@@ -242,7 +244,7 @@ class PauseTrial(Command, frozen=True):
     within_s: float | None
 
 
-class StopTrial(Command, frozen=True):
+class StopTrial(Command, frozen=True, gc=False):
     """Leave the slots at the next report, nothing need be kept; killed if that takes longer than `within_s`."""
 
     trial: str
@@ -250,7 +252,7 @@ class StopTrial(Command, frozen=True):
     within_s: float | None
 
 
-class DropCheckpoint(Command, frozen=True):
+class DropCheckpoint(Command, frozen=True, gc=False):
     checkpoint: Checkpoint
 
 
@@ -262,18 +264,18 @@ TrialStatus = Literal["waiting", "running", "paused", "completed", "stopped", "f
 RunStatus = Literal["succeeded", "deadline", "budget", "interrupted", "failed"]
 
 
-class Decision(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
+class Decision(msgspec.Struct, frozen=True, gc=False, tag=True, tag_field="type"):
     """Something the controller chose. Replaying the journal reads it back instead of choosing again."""
 
 
-class Suggested(Decision, frozen=True):
+class Suggested(Decision, frozen=True, gc=False):
     """The searcher's answer for a new trial; None: it has no more."""
 
     trial: str
     config: Config | None
 
 
-class StatusChanged(Decision, frozen=True):
+class StatusChanged(Decision, frozen=True, gc=False):
     """A trial is in a new state. `paused` may go on later; completed, stopped and failed are final."""
 
     trial: str
@@ -281,7 +283,7 @@ class StatusChanged(Decision, frozen=True):
     reason: str = ""
 
 
-class EventHidden(Decision, frozen=True):
+class EventHidden(Decision, frozen=True, gc=False):
     """The event at this place of the turn counts for nothing: trained again after a restore, of an older attempt, or of
     a trial that was told to stop.
     """
@@ -290,14 +292,14 @@ class EventHidden(Decision, frozen=True):
     reason: Literal["retrained", "old attempt", "trial over"]
 
 
-class Note(Decision, frozen=True):
+class Note(Decision, frozen=True, gc=False):
     """A sentence for the user."""
 
     level: Literal["info", "warning", "error"]
     text: str
 
 
-class RunEnded(Decision, frozen=True):
+class RunEnded(Decision, frozen=True, gc=False):
     status: RunStatus
     reason: str
 
@@ -305,12 +307,12 @@ class RunEnded(Decision, frozen=True):
 AnyDecision = Suggested | StatusChanged | EventHidden | Note | RunEnded
 
 
-class Turn(msgspec.Struct, frozen=True):
+class Turn(msgspec.Struct, frozen=True, gc=False):
     at_s: float
     events: tuple[AnyEvent, ...]
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """One line of the journal: a turn, what was decided, and the commands that followed."""
 
     at_s: float
@@ -319,7 +321,7 @@ class Record(msgspec.Struct, frozen=True):
     commands: tuple[AnyCommand, ...]
 
 
-class Inventory(msgspec.Struct, frozen=True):
+class Inventory(msgspec.Struct, frozen=True, gc=False):
     """What is there: the machines, and the attempt each running trial is in."""
 
     nodes: frozenset[str]

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from elastune.errors import SpecError
 from elastune.messages import Config
 
@@ -74,8 +76,7 @@ class Stage:
         return self.until - self.start
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True, gc=False):
     """A trial shall train until an iteration; None: until its function returns. With `final` it will not go on."""
 
     trial: str

@@ -166,7 +166,8 @@ class Tuner:
                 if next(journal.read(), None) is not None:
                     raise StorageError(f"there is a run {self.path.name!r} in that journal already: give another name")
                 journal.put_blob(EXPERIMENT, self._blob(simulation))
-            key = _snapshot_key(journal.get_blob(EXPERIMENT) or b"")
+            # A simulation is fast enough to be replayed from its beginning.
+            key = None if simulation is not None else _snapshot_key(journal.get_blob(EXPERIMENT) or b"")
             view = RunView()
             controller, records = recover(journal, self.experiment.controller(), key)
             _pass_on(journal.warnings)

@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from elastune.messages import AnyDecision, Config, Suggested
 from elastune.search.base import Result, Searcher
 from elastune.spec import Run, Stage, TrialGroup
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
+class Reported(msgspec.Struct, frozen=True, gc=False):
     """A trial has trained one iteration more. The loss is the metric, turned so that less is better."""
 
     trial: str
@@ -21,8 +22,7 @@ class Reported:
     loss: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True, gc=False):
     """A run has come to its end. Without a loss the trial has failed. With `over` it cannot go on."""
 
     trial: str
@@ -31,16 +31,14 @@ class Ended:
     over: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Woken:
+class Woken(msgspec.Struct, frozen=True, gc=False):
     """The time an algorithm wanted to be woken at has come."""
 
 
 AlgorithmEvent = Reported | Ended | Woken
 
 
-@dataclass(frozen=True, slots=True)
-class Actions:
+class Actions(msgspec.Struct, frozen=True, gc=False):
     """What an algorithm answers: groups to train, trials that shall never train again, when to be woken."""
 
     groups: tuple[TrialGroup, ...] = ()

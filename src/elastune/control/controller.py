@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Any, ClassVar
 
 from elastune import messages as m
-from elastune.algorithm.base import Algorithm, AlgorithmEvent, Ended, Reported, TrialSource, Woken
+from elastune.algorithm.base import NOTHING, Algorithm, AlgorithmEvent, Ended, Reported, TrialSource, Woken
 from elastune.allocate.base import Allocator, View
 from elastune.control.fleet import Fleet
 from elastune.control.retention import Keeper, forget, remember
@@ -420,6 +420,8 @@ class Controller:
 
     def _tell(self, event: AlgorithmEvent) -> None:
         actions = self._algorithm.on(event, self._at_s)
+        if actions is NOTHING:  # nearly always
+            return
         self._queue(actions.groups)
         for trial_id in actions.stops:
             if not self.trials[trial_id].over:

@@ -28,9 +28,10 @@ class Keeper:
 
     def superfluous(self, trial: Trial) -> list[Checkpoint]:
         """What can be dropped. Of a trial that holds slots the last is never among it: a restart needs it."""
-        among_best = any(entry[1] == trial.id for entry in self._best)
-        if trial.over and not trial.slots and not among_best:
+        if trial.over and not trial.slots and all(best != trial.id for _, best in self._best):
             return list(trial.checkpoints)
+        if len(trial.checkpoints) <= self._rules.keep_last:
+            return []
         keep = {checkpoint.iteration for checkpoint in trial.checkpoints[-self._rules.keep_last :]}
         if trial.losses:
             keep.add(min(trial.losses, key=lambda iteration: (trial.losses[iteration], -iteration)))

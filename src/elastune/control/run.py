@@ -84,10 +84,10 @@ class Loop:
             self._next_snapshot = self._seq + self._seq // 2
 
 
-def recover(journal: Journal, fresh: Controller, snapshot_key: str) -> tuple[Controller, list[Record]]:
+def recover(journal: Journal, fresh: Controller, snapshot_key: str | None) -> tuple[Controller, list[Record]]:
     """The controller as the journal leaves it, and all records. A snapshot saves replaying the turns before it."""
     records = [decode_record(body) for body in journal.read()]
-    snapshot = journal.newest_snapshot(snapshot_key)
+    snapshot = journal.newest_snapshot(snapshot_key) if snapshot_key is not None else None
     controller, done = fresh, 0
     if snapshot is not None and snapshot[0] <= len(records):
         done, controller = snapshot[0], pickle.loads(snapshot[1])
