@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for the tests of the journal, where its programs are installed."""
+"""What all tests share: one way to run property tests, and a real PostgreSQL server where it is installed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples every time, however busy the machine is.
+settings.register_profile("elastune", derandomize=True, deadline=None)
+settings.load_profile("elastune")
 
 
 def _program(name: str) -> str | None:

@@ -72,8 +72,17 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], limi
 
 def records_in(run: Path) -> int:
     """How many turns the journal of a run has by now."""
+    return _count(run, "records")
+
+
+def has_begun(run: Path) -> bool:
+    """Whether the journal holds the experiment: from then on the run can be resumed."""
+    return _count(run, "blobs") > 0
+
+
+def _count(run: Path, table: str) -> int:
     try:
         with closing(sqlite3.connect(f"file:{run / 'journal.db'}?mode=ro", uri=True, timeout=10)) as database:
-            return int(database.execute("select count(*) from records").fetchone()[0])
+            return int(database.execute(f"select count(*) from {table}").fetchone()[0])
     except sqlite3.OperationalError:
         return 0

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.experiments import EXPERIMENT, elastune, records_in, wait_for, write_experiment
+from tests.experiments import EXPERIMENT, elastune, has_begun, records_in, wait_for, write_experiment
 
 import elastune as et
 from elastune.messages import Scalar
@@ -48,8 +48,8 @@ def test_a_run_whose_driver_is_killed_20_times_ends_as_an_undisturbed_one(tmp_pa
         process = elastune("run", experiment, "--storage", folder / "runs", "--quiet")
         while True:
             enough = records_in(run) + rng.randrange(25)
-            alive = wait_for(lambda: records_in(run) >= max(enough, 1), process) and process.poll() is None  # noqa: B023
-            if not alive or kills == KILLS:
+            reached = wait_for(lambda: has_begun(run) and records_in(run) >= enough, process)  # noqa: B023
+            if not reached or process.poll() is not None or kills == KILLS:
                 break
             process.kill()
             process.wait()
@@ -100,7 +100,23 @@ def test_a_second_driver_on_the_same_run_is_refused(tmp_path: Path) -> None:
     assert wait_for(lambda: records_in(run) >= 5, first)
     second = elastune("resume", run, "--quiet")
     _, errors = second.communicate(timeout=120)
-    both = {second.returncode, first.wait(timeout=120)}
-    assert both == {0, 2}, errors
+    assert second.returncode == 2
+    assert "another driver is at work" in errors
+    assert first.wait(timeout=120) == 0
     result = et.load(run)
     assert all([r.iteration for r in trial.reports] == list(range(1, 201)) for trial in result.view.trials.values())
+    assert all(trial.attempts == 1 for trial in result.view.trials.values()), "the first driver was not disturbed"
+
+
+@pytest.mark.timeout(300)
+def test_a_run_that_is_killed_before_its_first_turn_can_be_resumed(tmp_path: Path) -> None:
+    experiment, run = write_experiment(tmp_path, 0.01), tmp_path / "runs" / "exp"
+    process = elastune("run", experiment, "--storage", tmp_path / "runs", "--quiet")
+    assert wait_for(lambda: has_begun(run), process)
+    process.kill()
+    process.communicate()
+    assert records_in(run) == 0
+    process = elastune("resume", run, "--quiet")
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert et.load(run).status == "succeeded"

@@ -79,9 +79,10 @@ class World:
 
     def resume(self, journal: MemoryJournal) -> Session:
         """A new driver on a new cluster: of the old world only the journal is left."""
-        controller, records = recover(journal, self.experiment.controller(), KEY)
-        session = self._session(controller, journal, len(records), records[-1].at_s)
-        session.loop.resume()
+        view = RunView()
+        controller, seq = recover(journal, self.experiment.controller(), KEY, view.feed)
+        session = self._session(controller, journal, seq, view.at_s)
+        session.loop.resume(view.at_s)
         return session
 
     def _session(self, controller: Controller, journal: MemoryJournal, seq: int, now_s: float) -> Session:

@@ -24,6 +24,7 @@ def main() -> None:
         budget="$0.05",
         price="$0.10",  # per device and hour
         seed=0,
+        devices=2,
         name="digits",
     )
     result = tuner.fit()

@@ -9,9 +9,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
+import fsspec
 
 from elastune.algorithm.base import Algorithm, TrialSource
 from elastune.allocate import FirstComeFirstServed
@@ -41,6 +43,7 @@ class Experiment:
     machines: int
     devices: int
     checkpoint_every_s: float
+    checkpoints: str | None = None
 
     def controller(self) -> Controller:
         """A controller at the very beginning. It gets copies: the same experiment can be run again."""
@@ -76,6 +79,7 @@ def make_experiment(
     machines: int,
     devices: int | None,
     checkpoint_every: Duration,
+    checkpoints: str | None,
     retention: Retention,
     max_retries: int,
     grace: Duration,
@@ -116,17 +120,30 @@ def make_experiment(
         retention=retention,
     )
     experiment = Experiment(
-        settings,
-        space,
-        algorithm,
-        chosen,
-        seed,
-        machines,
-        devices,
-        parse_duration(checkpoint_every, "checkpoint_every", zero=True),
+        settings=settings,
+        space=space,
+        algorithm=algorithm,
+        searcher=chosen,
+        seed=seed,
+        machines=machines,
+        devices=devices,
+        checkpoint_every_s=parse_duration(checkpoint_every, "checkpoint_every", zero=True),
+        checkpoints=_url(checkpoints),
     )
     _try_out(experiment)
     return experiment
+
+
+def _url(checkpoints: object) -> str | None:
+    if checkpoints is None:
+        return None
+    if not isinstance(checkpoints, str) or not checkpoints:
+        raise SpecError(f"checkpoints={checkpoints!r}: must be a folder or a URL such as 's3://bucket/folder'")
+    try:
+        fsspec.core.url_to_fs(checkpoints)
+    except (ValueError, ImportError) as error:
+        raise SpecError(f"checkpoints={checkpoints!r} cannot be used: {error}") from None
+    return checkpoints if "://" in checkpoints else str(Path(checkpoints).absolute())
 
 
 def _try_out(experiment: Experiment) -> None:

@@ -76,6 +76,8 @@ class RunStarted(Event, frozen=True, gc=False):
     started_unix_s: float
     experiment: dict[str, Any]
     versions: dict[str, str]
+    checkpoints: str | None = None
+    """Where the checkpoints are, if not in the run's folder."""
 
 
 class RunResumed(Event, frozen=True, gc=False):
@@ -100,8 +102,11 @@ class NodeNotice(Event, frozen=True, gc=False):
 
 
 class NodeLost(Event, frozen=True, gc=False):
+    """The machine is gone. It is paid for until now, unless its end is known to have been earlier."""
+
     node: str
     reason: str
+    billed_until_s: float | None = None
 
 
 class TrialReported(Event, frozen=True, gc=False):
@@ -219,7 +224,7 @@ class ReleaseNode(Command, frozen=True, gc=False):
 
 
 class StartTrial(Command, frozen=True, gc=False):
-    """Train from `iteration` (where the checkpoint is) until one of the ends; no report on the way waits for an answer.
+    """Train from `iteration` (where the checkpoint is) until the end; no report on the way waits for an answer.
 
     With `final` the trial will not be asked to go on afterwards.
     """
@@ -231,7 +236,6 @@ class StartTrial(Command, frozen=True, gc=False):
     iteration: int
     checkpoint: Checkpoint | None
     until_iteration: int | None
-    until_s: float | None
     final: bool
     slots: tuple[Slot, ...]
 

@@ -36,7 +36,7 @@ class Result:
 
     @property
     def best_params(self) -> Config:
-        return self.best_trial.config
+        return self.best_trial.best_config or self.best_trial.config
 
     @property
     def best_value(self) -> float:
@@ -50,9 +50,13 @@ class Result:
         return self.view.cost_usd()
 
     def best_checkpoint(self) -> Any:
-        """What the best trial last gave to report() as its checkpoint; None where it gave none."""
+        """The saved state of the best trial: of its best iteration, or of its last if that one was not saved.
+
+        None where the trial has saved none.
+        """
         checkpoint = self.best_trial.best_checkpoint or self.best_trial.last_checkpoint
-        return None if checkpoint is None else checkpoint_store(self.path).load(checkpoint)
+        store = checkpoint_store(self.path, self.view.started.checkpoints)
+        return None if checkpoint is None else store.load(checkpoint)
 
     def dataframe(self) -> pd.DataFrame:
         """One row per trial."""
@@ -76,5 +80,6 @@ class Result:
         return save_all(self.view, Path(folder) if folder is not None else self.path / "plots")
 
 
-def checkpoint_store(path: Path) -> CheckpointStore:
-    return CheckpointStore(str(path / "checkpoints"))
+def checkpoint_store(path: Path, url: str | None) -> CheckpointStore:
+    """In the run's folder, or under a URL, where each run has a folder of the same name."""
+    return CheckpointStore(str(path / "checkpoints") if url is None else f"{url}/{path.resolve().name}")

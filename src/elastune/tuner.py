@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
 import pickle
@@ -10,8 +11,8 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from importlib.metadata import version
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from elastune.algorithm.base import Algorithm
 from elastune.cluster.base import Cluster
 from elastune.control.controller import Controller
 from elastune.control.run import Loop, recover
-from elastune.errors import RunFailed, SpecError, StorageError
+from elastune.errors import JournalTaken, RunFailed, SpecError, StorageError
 from elastune.experiment import Duration, Money, make_experiment
 from elastune.messages import Record, RunStarted, decode_record
 from elastune.record.journal import Journal, SqlJournal
@@ -72,6 +73,7 @@ class Tuner:
         storage: str | Path = "runs",
         journal: str | None = None,
         checkpoint_every: Duration = "60s",
+        checkpoints: str | None = None,
         retention: Retention = Retention(),
         max_retries: int = 3,
         grace: Duration = "30s",
@@ -93,11 +95,12 @@ class Tuner:
             machines=machines,
             devices=devices,
             checkpoint_every=checkpoint_every,
+            checkpoints=checkpoints,
             retention=retention,
             max_retries=max_retries,
             grace=grace,
         )
-        self._storage = Path(storage)
+        self._storage = storage if isinstance(storage, Path) else Path(_folder(storage))
         self._journal_url = journal
         self._path: Path | None = None
         self._simulation: Simulation | None = None
@@ -158,39 +161,12 @@ class Tuner:
             self._path = None  # every fit is a run of its own
         self._begun = True
         # A simulation can be repeated to the byte, so it need not survive a power cut at every turn.
-        journal = _open(
-            self.path, self._journal_url, must_exist=self._restored, group=1 if simulation is None else 1000
-        )
-        with _closing(journal):
-            if not self._restored:
-                if next(journal.read(), None) is not None:
-                    raise StorageError(f"there is a run {self.path.name!r} in that journal already: give another name")
-                journal.put_blob(EXPERIMENT, self._blob(simulation))
-            # A simulation is fast enough to be replayed from its beginning.
-            key = None if simulation is not None else _snapshot_key(journal.get_blob(EXPERIMENT) or b"")
-            view = RunView()
-            controller, records = recover(journal, self.experiment.controller(), key)
-            _pass_on(journal.warnings)
-            for record in records:
-                view.feed(record)
-            if not (records and controller.done and view.status != "interrupted"):
-                with (
-                    _closing(self._cluster(view.at_s, records[0] if records else None, simulation)) as cluster,
-                    Progress() if progress else _silent() as line,
-                ):
-
-                    def observe(record: Record) -> None:
-                        view.feed(record)
-                        line.update(view)
-
-                    loop = Loop(controller, cluster, journal, len(records), key, [observe])
-                    with _interruptible(loop):
-                        if records:
-                            loop.resume()
-                            self._tidy(controller)
-                        else:
-                            loop.start(self._started(getattr(cluster, "started_unix_s", 0.0)))
-                        loop.run()
+        group = 1 if simulation is None else 1000
+        with (
+            _only_driver(self.path),
+            _closing(_open(self.path, self._journal_url, must_exist=self._restored, group=group)) as journal,
+        ):
+            view = self._drive(journal, progress, simulation)
         result = Result(view, self.path)
         if view.status == "failed":
             failed = next((trial for trial in view.trials.values() if trial.failures), None)
@@ -200,33 +176,58 @@ class Tuner:
             raise RunFailed(f"run {result.path}: {view.reason} before any trial has reported")
         return result
 
-    def _cluster(self, at_s: float, first: Record | None, simulation: Simulation | None) -> Cluster:
+    def _drive(self, journal: Journal, progress: bool, simulation: Simulation | None) -> RunView:
+        """Begin a run, or go on with one, until it is over."""
+        view = RunView()
+        if not self._restored:
+            if next(journal.read(), None) is not None:
+                raise StorageError(f"there is a run {self.path.name!r} in that journal already: give another name")
+            journal.put_blob(EXPERIMENT, self._blob(simulation))
+        # A simulation is fast enough to be replayed from its beginning.
+        key = None if simulation is not None else _snapshot_key(journal.get_blob(EXPERIMENT) or b"")
+        controller, seq = recover(journal, self.experiment.controller(), key, view.feed)
+        _pass_on(journal.warnings)
+        if seq and controller.done and view.status != "interrupted":
+            return view
+        with _closing(self._cluster(view, seq, simulation)) as cluster, Progress() if progress else _silent() as line:
+
+            def observe(record: Record) -> None:
+                view.feed(record)
+                line.update(view)
+
+            loop = Loop(controller, cluster, journal, seq, key, [observe])
+            with _interruptible(loop):
+                if seq:
+                    loop.resume(view.at_s)
+                    self._tidy(controller, journal, simulation)
+                else:
+                    loop.start(self._started(cluster.started_unix_s))
+                loop.run()
+        return view
+
+    def _cluster(self, view: RunView, seq: int, simulation: Simulation | None) -> Cluster:
         """A new cluster. A run that goes on keeps its clock: the deadline is a point in time."""
         if simulation is not None:
-            return simulation.cluster(self.experiment, at_s)
+            return simulation.cluster(self.experiment, view.at_s)
         from elastune.cluster.ray import RayCluster  # takes seconds to import, and a simulation does without
 
         experiment, path = self.experiment, self.path.resolve()
+        store = checkpoint_store(path, experiment.checkpoints)
         setup = WorkerSetup(
-            self._code(),
-            _paths(),
-            checkpoint_store(path),
-            path / "logs",
-            experiment.checkpoint_every_s,
-            experiment.seed,
+            self._code(), _paths(), store, path / "logs", experiment.checkpoint_every_s, experiment.seed
         )
-        started_unix_s = (
-            next((e.started_unix_s for e in first.events if isinstance(e, RunStarted)), None) if first else None
-        )
-        return RayCluster(setup, experiment.devices, experiment.machines, started_unix_s)
+        started_unix_s = view.started.started_unix_s if seq else None
+        return RayCluster(setup, experiment.devices, experiment.machines, started_unix_s, view.at_s)
 
-    def _tidy(self, controller: Controller) -> None:
+    def _tidy(self, controller: Controller, journal: Journal, simulation: Simulation | None) -> None:
         """Remove what the driver before had no time to write down. Not earlier: now the journal has accepted us."""
-        store = checkpoint_store(self.path)
+        store = checkpoint_store(self.path, self.experiment.checkpoints)
         known = {checkpoint.path for trial in controller.trials.values() for checkpoint in trial.checkpoints}
         for checkpoint in store.list():
             if checkpoint.path not in known:
                 store.drop(checkpoint)
+        store.sweep()
+        journal.put_blob(EXPERIMENT, self._blob(simulation))  # the training function may be a mended one
 
     def _blob(self, simulation: Simulation | None) -> bytes:
         """All that a resume needs, and first of all where the user's modules are."""
@@ -253,6 +254,7 @@ class Tuner:
             budget_usd=settings.limits.budget_usd,
             price_usd_per_device_hour=settings.price_usd_per_device_hour,
             started_unix_s=started_unix_s,
+            checkpoints=self.experiment.checkpoints,
             experiment=self.experiment.describe(),
             versions=_versions(),
         )
@@ -277,10 +279,34 @@ def _pass_on(warnings: list[str]) -> None:
         log.warning(text)
 
 
+def _folder(storage: object) -> str:
+    if not isinstance(storage, str) or not storage or "://" in storage:
+        raise SpecError(f"storage={storage!r}: must be a folder; for checkpoints elsewhere give checkpoints=")
+    return storage
+
+
 def _open(path: Path, url: str | None, must_exist: bool, group: int = 1) -> Journal:
     if must_exist and not path.is_dir():
         raise StorageError(f"{path}: there is no such run; a run is a folder such as runs/digits")
     return SqlJournal(url or path / "journal.db", path.resolve().name, group=group, must_exist=must_exist)
+
+
+@contextmanager
+def _only_driver(path: Path) -> Iterator[None]:
+    """A lock that the system gives back whenever this process ends, however it does.
+
+    The journal refuses a second writer too, but only once both have begun; this one is refused before it does harm.
+    """
+    try:
+        file = (path / "driver.lock").open("a")
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise JournalTaken(f"another driver is at work on run {path}: wait until it is done, or stop it") from None
+        yield
 
 
 def _new_folder(storage: Path, name: str) -> Path:
@@ -302,8 +328,12 @@ def _new_folder(storage: Path, name: str) -> Path:
 
 
 def _versions() -> dict[str, str]:
-    names = ("elastune", "ray", "optuna", "numpy")
-    return {"python": platform.python_version(), **{name: version(name) for name in names}}
+    """Of everything that a snapshot may be made of."""
+    found = {"python": platform.python_version()}
+    for name in ("elastune", "ray", "optuna", "numpy", "msgspec", "cloudpickle", "torch", "scipy", "cmaes"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _snapshot_key(experiment: bytes) -> str:

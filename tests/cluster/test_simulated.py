@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -15,15 +16,18 @@ def cluster(**arguments: Any) -> SimulatedCluster:
     return SimulatedCluster(**{"workload": Synthetic("loss", "min"), **arguments})
 
 
+IDS = itertools.count(1)
+
+
 def start(until: int | None, *slots: str, trial: str = "a", checkpoint: m.Checkpoint | None = None) -> m.StartTrial:
     places = tuple(m.Slot(node, device) for device, node in enumerate(slots or ("n0",)))
     iteration = checkpoint.iteration if checkpoint else 0
-    return m.StartTrial(2, trial, 1, 0, {"x": 1.0}, iteration, checkpoint, until, None, False, places)
+    return m.StartTrial(next(IDS), trial, 1, 0, {"x": 1.0}, iteration, checkpoint, until, False, places)
 
 
 def with_node(**arguments: Any) -> SimulatedCluster:
     world = cluster(**arguments)
-    world.submit([m.AddNode(1, "n0")])
+    world.submit([m.AddNode(next(IDS), "n0")])
     while not any(isinstance(event, m.NodeReady) for event in world.poll(None).events):
         pass
     return world
@@ -35,14 +39,14 @@ def kinds(turn: m.Turn) -> list[str]:
 
 def test_a_machine_is_ready_after_it_was_granted_and_has_booted_and_is_billed_for_the_boot() -> None:
     world = cluster(machines=Machines(devices=4, request_s=10.0, boot_s=30.0))
-    world.submit([m.AddNode(1, "n0")])
+    world.submit([m.AddNode(next(IDS), "n0")])
     assert world.poll(None) == m.Turn(40.0, (m.NodeReady("n0", 4, 10.0),))
 
 
 def test_a_machine_given_back_while_it_boots_never_comes() -> None:
     world = cluster(machines=Machines(boot_s=30.0))
-    world.submit([m.AddNode(1, "n0")])
-    world.submit([m.ReleaseNode(2, "n0")])
+    world.submit([m.AddNode(next(IDS), "n0")])
+    world.submit([m.ReleaseNode(next(IDS), "n0")])
     assert world.poll(100.0) == m.Turn(100.0, ())
 
 
@@ -89,9 +93,9 @@ def test_a_function_that_is_through_returns() -> None:
 
 
 def test_a_pause_takes_effect_at_the_next_report_and_a_stop_keeps_nothing() -> None:
-    for command, keeps in ((m.PauseTrial(3, "a", 1, 30.0), True), (m.StopTrial(3, "a", 1, 30.0), False)):
+    for command, keeps in ((m.PauseTrial, True), (m.StopTrial, False)):
         world = with_node()
-        world.submit([start(9), command])
+        world.submit([start(9), command(next(IDS), "a", 1, 30.0)])
         turn = world.poll(None)
         paused = turn.events[-1]
         assert isinstance(paused, m.TrialPaused) and (paused.checkpoint is not None) == keeps
@@ -100,14 +104,14 @@ def test_a_pause_takes_effect_at_the_next_report_and_a_stop_keeps_nothing() -> N
 
 def test_who_does_not_leave_in_time_is_killed() -> None:
     world = with_node(start_s=100.0)
-    world.submit([start(9), m.PauseTrial(3, "a", 1, 30.0)])
+    world.submit([start(9), m.PauseTrial(next(IDS), "a", 1, 30.0)])
     turn = world.poll(None)
     assert turn == m.Turn(30.0, (m.TrialLost("a", 1, "killed: no report within 30 s of being told to leave"),))
 
 
 def test_commands_for_an_older_attempt_are_not_carried_out() -> None:
     world = with_node()
-    world.submit([start(9), m.StopTrial(3, "a", 7, 0.0)])
+    world.submit([start(9), m.StopTrial(next(IDS), "a", 7, 0.0)])
     assert kinds(world.poll(None)) == ["TrialReported"]
 
 
@@ -127,7 +131,7 @@ def test_a_notice_comes_first_where_there_is_one() -> None:
 def test_lifetimes_come_from_the_seed_and_the_machine() -> None:
     def death(seed: int, node: str) -> float:
         world = cluster(machines=Machines(lifetime_s=100.0), seed=seed)
-        world.submit([m.AddNode(1, node)])
+        world.submit([m.AddNode(next(IDS), node)])
         world.poll(None)
         turn = world.poll(None)
         assert kinds(turn) == ["NodeLost"]

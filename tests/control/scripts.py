@@ -49,7 +49,6 @@ class Script:
             iteration=checkpoint.iteration if checkpoint else 0,
             checkpoint=checkpoint,
             until_iteration=until,
-            until_s=None,
             final=final,
             slots=(m.Slot(*slot),),
         )

@@ -20,6 +20,7 @@ from elastune.cluster.simulated import Fault
 from elastune.control.controller import Controller
 from elastune.control.run import recover
 from elastune.errors import JournalDamaged, JournalTaken
+from elastune.messages import Record
 
 ALGORITHMS: dict[str, Algorithm] = {
     "FIFO": FIFO(5, R=6),
@@ -92,8 +93,11 @@ def state(value: Any) -> Any:
     return type(value).__name__, [(name, state(getattr(value, name, None))) for name in sorted(set(names))]
 
 
+def ignore(record: Record) -> None: ...
+
+
 def recovered(session: Session, place: World) -> Controller:
-    return recover(session.journal, place.experiment.controller(), KEY)[0]
+    return recover(session.journal, place.experiment.controller(), KEY, ignore)[0]
 
 
 @examples(60)
@@ -130,9 +134,9 @@ def test_a_snapshot_saves_the_replay_of_what_was_before_it() -> None:
     session.journal.save_snapshot(4, KEY, pickle.dumps(session.controller))
     session.turns(1)
     useless = world(SuccessiveHalving(9, 1, 9)).experiment.controller()  # its own replay would not fit
-    assert state(recover(session.journal, useless, KEY)[0]) == state(session.controller)
+    assert state(recover(session.journal, useless, KEY, ignore)[0]) == state(session.controller)
     with pytest.raises(JournalDamaged):
-        recover(session.journal, useless, "another key")
+        recover(session.journal, useless, "another key", ignore)
 
 
 def test_the_loop_takes_snapshots_of_a_long_run_and_resumes_from_them() -> None:
@@ -235,7 +239,7 @@ def test_another_algorithm_cannot_go_on_with_the_journal_and_both_commands_are_n
     session = world(SuccessiveHalving(4, 1, 9, 3), devices=4).start().turns(4)
     other = world(FIFO(4, R=9), devices=4).experiment.controller()
     with pytest.raises(JournalDamaged, match="cannot be replayed") as error:
-        recover(session.journal, other, KEY)
+        recover(session.journal, other, KEY, ignore)
     assert "until_iteration=1," in str(error.value) and "until_iteration=9," in str(error.value)
     assert "Resume with the version" in str(error.value)
 
@@ -244,7 +248,7 @@ def test_other_settings_cannot_go_on_with_the_journal() -> None:
     session = world(FIFO(4, R=9), devices=4, deadline_s=3.0).start().turns(4)
     other = world(FIFO(4, R=9), devices=4, deadline_s=4.0).experiment.controller()
     with pytest.raises(JournalDamaged, match="at 3 s the recorded command is 4 of them, this version makes 0 of them"):
-        recover(session.journal, other, KEY)
+        recover(session.journal, other, KEY, ignore)
 
 
 def test_two_drivers_cannot_write_to_the_same_run() -> None:

@@ -236,11 +236,10 @@ def test_unknown_kind_of_url_is_named() -> None:
 # ----------------------------------------------------------------------------------------------------- housekeeping
 
 
-def test_list_is_in_order_and_by_trial(store: CheckpointStore) -> None:
-    assert store.list() == [] == store.list("t1")
+def test_list_is_in_order(store: CheckpointStore) -> None:
+    assert store.list() == []
     saved = [save(store, 0, trial, iteration) for trial, iteration in [("t1", 2), ("t1", 10), ("t10", 1), ("t2", 3)]]
     assert store.list() == saved
-    assert store.list("t1") == saved[:2]
 
 
 def test_dropped_checkpoint_is_gone_and_may_be_dropped_again(store: CheckpointStore) -> None:

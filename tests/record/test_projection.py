@@ -61,7 +61,7 @@ def started(**changes: Any) -> RunStarted:
 def start(
     trial: str, *slots: Slot, attempt: int = 1, lineage: int = 0, config: dict[str, Any] | None = None
 ) -> StartTrial:
-    return StartTrial(0, trial, attempt, lineage, config or {"lr": 0.1}, 0, None, None, None, False, slots)
+    return StartTrial(0, trial, attempt, lineage, config or {"lr": 0.1}, 0, None, None, False, slots)
 
 
 def record(

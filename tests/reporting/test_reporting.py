@@ -80,7 +80,6 @@ class FakeRun:
                     iteration=self.at[trial],
                     checkpoint=None,
                     until_iteration=self.at[trial] + self.iterations,
-                    until_s=None,
                     final=False,
                     slots=(slot,),
                 )
@@ -299,7 +298,7 @@ def test_plots_of_many_trials_state_their_message(large: RunView) -> None:
 
 
 def test_a_lone_report_and_a_run_of_the_first_second_can_be_drawn(tmp_path: Path) -> None:
-    start = StartTrial(1, "a", 1, 0, {"x": 1}, 0, None, 1, None, True, (Slot("n", 0),))
+    start = StartTrial(1, "a", 1, 0, {"x": 1}, 0, None, 1, True, (Slot("n", 0),))
     view = RunView.of(
         [
             Record(0.0, (started(deadline_s=None, budget_usd=None, mode="max"), NodeReady("n", 1, 0.0)), (), (start,)),

@@ -207,3 +207,17 @@ def test_nothing_is_logged_or_warned_and_the_users_logging_stays_as_it_is(
     assert lines.getvalue() == ""
     assert [str(warning.message) for warning in recwarn] == []
     assert logger.level == level
+
+
+def test_cma_es_learns_from_trials_that_pause() -> None:
+    searcher = make_searcher("cmaes")
+    searcher.setup(Space({"x": uniform(-5, 5), "y": uniform(-5, 5)}), "min", seed=0)
+    values = []
+    for number in range(80):
+        config = searcher.suggest()
+        assert config is not None
+        values.append((config["x"] - 1) ** 2 + (config["y"] + 2) ** 2)
+        searcher.observe(Result(number, config, 1, values[-1], final=False))
+        if number % 3 == 0:
+            searcher.observe(Result(number, config, 3, values[-1], final=True))
+    assert sum(values[-20:]) < sum(values[:20]) / 5

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from elastune.errors import SpecError
 from elastune.messages import AnyDecision, Config, Suggested
 from elastune.search.base import Result, Searcher
 from elastune.spec import Run, Stage, TrialGroup
@@ -74,7 +75,7 @@ class TrialSource:
             suggested = self.recorded.popleft()
             self.searcher.resuggest(suggested.config)
         else:
-            suggested = Suggested(trial, self.searcher.suggest())
+            suggested = Suggested(trial, self._suggest())
         self.decisions.append(suggested)
         if suggested.config is None:
             self.exhausted = True
@@ -82,6 +83,16 @@ class TrialSource:
         self._numbers[trial] = self.count
         self.count += 1
         return trial, suggested.config
+
+    def _suggest(self) -> Config | None:
+        config = self.searcher.suggest()
+        try:
+            msgspec.json.encode(config)
+        except TypeError as error:
+            raise SpecError(
+                f"{type(self.searcher).__name__} suggested {config!r}: must be a dict of plain Python values: {error}"
+            ) from None
+        return config
 
     def observe(self, trial: str, config: Config, iteration: int, value: float | None, final: bool) -> None:
         self.searcher.observe(Result(self._numbers[trial], config, iteration, value, final))

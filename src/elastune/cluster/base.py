@@ -9,6 +9,9 @@ from elastune.messages import AnyCommand, Inventory, Turn
 
 
 class Cluster(Protocol):
+    started_unix_s: float
+    """When the run began, on the wall clock; 0 where there is none."""
+
     def poll(self, until_s: float | None) -> Turn:
         """Wait until something happens, or until a time. The turn's time is the only clock there is."""
 

@@ -87,6 +87,8 @@ class SimulatedCluster:
     with_checkpoints: bool = True
     seed: int = 0
     now_s: float = 0.0
+    started_unix_s: float = 0.0
+    _last_id: int = 0
     _heap: list[tuple[float, int, Callable[..., m.AnyEvent | None], tuple[object, ...]]] = field(default_factory=list)
     _counter: int = 0
     _nodes: dict[str, bool] = field(default_factory=dict)
@@ -119,6 +121,9 @@ class SimulatedCluster:
 
     def submit(self, commands: Sequence[m.AnyCommand]) -> None:
         for command in commands:
+            if command.id <= self._last_id:
+                continue
+            self._last_id = command.id
             match command:
                 case m.StartTrial():
                     self._start(command)

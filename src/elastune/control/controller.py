@@ -53,7 +53,7 @@ class Controller:
         self._reports = 0
         self._failed = 0
         self._nodes_never_ready = 0
-        self._noted: set[str] = set()
+        self._advice: set[str] = set()
         self._begin(0.0)
 
     # ------------------------------------------------------------------------------------------------- in and out
@@ -106,10 +106,13 @@ class Controller:
         return self._counter
 
     def _note(self, level: Any, text: str) -> None:
-        """Tell the user, each thing once."""
-        if text not in self._noted:
-            self._noted.add(text)
-            self._decisions.append(m.Note(level, text))
+        self._decisions.append(m.Note(level, text))
+
+    def _advise(self, text: str) -> None:
+        """Tell the user, once."""
+        if text not in self._advice:
+            self._advice.add(text)
+            self._note("warning", text)
 
     # ------------------------------------------------------------------------------------------------ the whole run
 
@@ -190,7 +193,7 @@ class Controller:
                 trial = self.trials.get(run.trial)
                 if trial is None:
                     trial = self.trials[run.trial] = Trial(run.trial, run.config, run)
-                trial.run = run
+                trial.run, trial.config = run, run.config
                 self._waiting[trial.id] = None
                 self._changed = True
 
@@ -211,14 +214,13 @@ class Controller:
                 iteration=checkpoint.iteration if checkpoint else 0,
                 checkpoint=checkpoint,
                 until_iteration=trial.run.until,
-                until_s=None,
                 final=trial.run.final,
                 slots=trial.slots,
             )
         )
 
     def _pause(self, trial: Trial, within_s: float | None) -> None:
-        if not trial.leaving:
+        if not trial.leaving or within_s is not None:
             trial.leaving = True
             self._commands.append(m.PauseTrial(self._number(), trial.id, trial.attempt, within_s))
 
@@ -255,7 +257,7 @@ class Controller:
     def _on_node_lost(self, event: m.NodeLost) -> None:
         if event.node not in self.fleet.nodes:
             return
-        node = self.fleet.drop(event.node, self._at_s)
+        node = self.fleet.drop(event.node, self._at_s if event.billed_until_s is None else event.billed_until_s)
         self._limit = self.fleet.spending.limit(self._at_s)
         self._note("warning", f"machine {node.id} is gone: {event.reason}")
         for trial_id in sorted(node.trials):
@@ -279,6 +281,8 @@ class Controller:
         trial = self.trials.get(event.trial)
         if trial is None or event.attempt != trial.attempt or not trial.slots:
             self._decisions.append(m.EventHidden(self._index, "old attempt"))
+            if (stray := getattr(event, "checkpoint", None)) is not None and not isinstance(event, m.CheckpointDamaged):
+                self._commands.append(m.DropCheckpoint(self._number(), stray))
             return None
         return trial
 
@@ -297,8 +301,9 @@ class Controller:
         metric = self.settings.metric
         value = m.to_float(event.metrics[metric]) if metric in event.metrics else None
         if value is None:
-            self._end("failed", _no_metric(metric, event))
             self._fail(trial, _no_metric(metric, event))
+            if not self._reports:  # the first report of all: the name is wrong, not the trial
+                self._end("failed", _no_metric(metric, event))
         elif not math.isfinite(value):
             self._fail(trial, f"{metric}={value} at iteration {event.iteration}: must be a finite number")
         else:
@@ -329,9 +334,8 @@ class Controller:
             self._requeue(trial)
             return
         if not trial.run.final and event.checkpoint is None:
-            self._note(
-                "warning",
-                "the trainable gives no checkpoint to report(): a paused trial starts from zero when it goes on",
+            self._advise(
+                "the trainable gives no checkpoint to report(): a paused trial starts from zero when it goes on"
             )
         trial.status = "completed" if trial.run.final else "paused"
         self._ended(trial, over=False)
@@ -353,10 +357,15 @@ class Controller:
         """A run has come to its end with a value: the searcher learns from it, the algorithm goes on."""
         assert trial.loss is not None
         self._decisions.append(m.StatusChanged(trial.id, trial.status))
-        value = trial.loss if self.settings.mode == "min" else -trial.loss
-        self._source.observe(trial.id, trial.config, trial.iteration, value, trial.over)
+        self._observe(trial)
         self._drop_superfluous(trial)
         self._tell(Ended(trial.id, trial.iteration, trial.loss, over))
+
+    def _observe(self, trial: Trial) -> None:
+        assert trial.loss is not None
+        trial.observed = trial.iteration
+        value = trial.loss if self.settings.mode == "min" else -trial.loss
+        self._source.observe(trial.id, trial.config, trial.iteration, value, trial.over)
 
     def _on_failed(self, event: m.TrialFailed) -> None:
         # While nothing has ever worked, trying the same code again only delays the news.
@@ -396,8 +405,10 @@ class Controller:
         """The trial will never train again; if it still does, it is told to stop."""
         trial.status = status
         self._decisions.append(m.StatusChanged(trial.id, status, reason))
+        if status == "stopped" and trial.iteration > trial.observed:
+            self._observe(trial)
         self._waiting.pop(trial.id, None)
-        if trial.slots and not trial.leaving:
+        if trial.slots:
             trial.leaving = True
             self._commands.append(m.StopTrial(self._number(), trial.id, trial.attempt, self.settings.grace_s))
         self._drop_superfluous(trial)
@@ -414,7 +425,7 @@ class Controller:
             self._requeue(trial)
 
     def _on_warned(self, event: m.TrialWarned) -> None:
-        self._note("warning", event.text)
+        self._advise(event.text)
 
     # -------------------------------------------------------------------------------- algorithm, timers, checkpoints
 

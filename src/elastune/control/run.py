@@ -10,12 +10,12 @@ import cloudpickle
 from elastune.cluster.base import Cluster
 from elastune.control.controller import Controller
 from elastune.messages import (
-    AnyEvent,
     NodeLost,
     Record,
     RunInterrupted,
     RunResumed,
     RunStarted,
+    TrialLost,
     Turn,
     decode_record,
     encode_record,
@@ -50,13 +50,21 @@ class Loop:
     def start(self, started: RunStarted) -> None:
         self.turn(Turn(0.0, (started,)))
 
-    def resume(self) -> None:
-        """Take over from a driver that is gone: what its journal believes in and the cluster does not have is lost."""
+    def resume(self, last_s: float) -> None:
+        """Take over from a driver that is gone: what its journal believes in and the cluster does not have is lost.
+
+        Machines that went with the driver are paid for until its last turn.
+        """
         turn = self._cluster.poll(0.0)
-        there = self._cluster.inventory().nodes
-        gone = (NodeLost(node, "its driver ended") for node in self._controller.fleet.nodes if node not in there)
-        events: tuple[AnyEvent, ...] = (*turn.events, RunResumed(), *gone)
-        self.turn(Turn(turn.at_s, events))
+        there = self._cluster.inventory()
+        nodes = self._controller.fleet.nodes
+        gone = [NodeLost(node, "its driver ended", last_s) for node in nodes if node not in there.nodes]
+        lost = [
+            TrialLost(trial.id, trial.attempt, "its driver ended")
+            for trial in self._controller.trials.values()
+            if trial.slots and trial.slots[0].node in there.nodes and there.trials.get(trial.id) != trial.attempt
+        ]
+        self.turn(Turn(turn.at_s, (*turn.events, RunResumed(), *gone, *lost)))
 
     def run(self) -> None:
         while not self._controller.done:
@@ -84,13 +92,26 @@ class Loop:
             self._next_snapshot = self._seq + self._seq // 2
 
 
-def recover(journal: Journal, fresh: Controller, snapshot_key: str | None) -> tuple[Controller, list[Record]]:
-    """The controller as the journal leaves it, and all records. A snapshot saves replaying the turns before it."""
-    records = [decode_record(body) for body in journal.read()]
-    snapshot = journal.newest_snapshot(snapshot_key) if snapshot_key is not None else None
-    controller, done = fresh, 0
-    if snapshot is not None and snapshot[0] <= len(records):
-        done, controller = snapshot[0], pickle.loads(snapshot[1])
-    for record in records[done:]:
-        controller.replay(record)
-    return controller, records
+def recover(journal: Journal, fresh: Controller, snapshot_key: str | None, observe: Observer) -> tuple[Controller, int]:
+    """The controller as the journal leaves it, and the number of the next record. A snapshot saves replaying the turns
+    before it; `observe` sees all of them.
+    """
+    controller, done = _snapshot(journal, snapshot_key) or (fresh, 0)
+    seq = 0
+    for body in journal.read():
+        record = decode_record(body)
+        observe(record)
+        if seq >= done:
+            controller.replay(record)
+        seq += 1
+    return controller, seq
+
+
+def _snapshot(journal: Journal, key: str | None) -> tuple[Controller, int] | None:
+    snapshot = journal.newest_snapshot(key) if key is not None else None
+    if snapshot is None:
+        return None
+    try:
+        return pickle.loads(snapshot[1]), snapshot[0]
+    except Exception:  # whatever a pickle may raise: replaying from the beginning is always right
+        return None

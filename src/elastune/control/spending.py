@@ -43,7 +43,11 @@ class Spending:
         if self.limits.budget_usd is not None:
             rate_usd_per_s = self.spent_usd(at_s + 1.0) - self.spent_usd(at_s)
             left_usd = self.limits.budget_usd - self.spent_usd(at_s)
-            reached_s = at_s + max(left_usd, 0.0) / rate_usd_per_s if rate_usd_per_s > 0 else math.inf
+            reached_s = math.inf
+            if left_usd <= 0:
+                reached_s = at_s
+            elif rate_usd_per_s > 0:
+                reached_s = at_s + left_usd / rate_usd_per_s
             if reached_s < found[0]:
                 found = (reached_s, "budget", f"the budget of {format_money(self.limits.budget_usd)} is used up")
         return found

@@ -21,6 +21,8 @@ class Trial:
     attempt: int = 0
     lineage: int = 0
     iteration: int = 0
+    observed: int = 0
+    """The iteration that the searcher knows of."""
     loss: float | None = None
     best_loss: float | None = None
     losses: dict[int, float] = field(default_factory=dict)

@@ -90,12 +90,12 @@ class CheckpointStore:
                 with suppress(FileNotFoundError):
                     fs.rm_file(f"{root}/{name}")
 
-    def list(self, trial: str | None = None) -> Checkpoints:
-        """All complete checkpoints, or those of a trial, in order of trial, lineage and iteration."""
+    def list(self) -> Checkpoints:
+        """All complete checkpoints, in order of trial, lineage and iteration."""
         found: Checkpoints = []
         with self._explained("listed"):
             fs, root = self._place()
-            sizes = self._sizes(f"{root}/{trial}" if trial else root)
+            sizes = self._sizes(root)
             for name in sizes:
                 if name.endswith(_MANIFEST):
                     with suppress(msgspec.DecodeError, FileNotFoundError):

@@ -100,7 +100,7 @@ class SqlJournal:
         self._database = Database(url, must_exist)
         try:
             self._find_end()
-            if must_exist and self._next == 0 and self._damaged_last is None:
+            if must_exist and self._next == 0 and self._damaged_last is None and not self._has_blob():
                 runs = self._database.runs()
                 hint = did_you_mean(run, runs) if runs else "it has no runs yet"
                 raise StorageError(f"there is no run {run!r} in {self._database.name}: {hint}")
@@ -160,6 +160,11 @@ class SqlJournal:
         query = sa.select(BLOBS.c.data).where(BLOBS.c.run == self._run, BLOBS.c.name == name)
         with self._database.transaction() as connection:
             return connection.execute(query).scalar_one_or_none()
+
+    def _has_blob(self) -> bool:
+        """A run that ended before its first turn has its experiment only."""
+        with self._database.transaction() as connection:
+            return connection.execute(sa.select(BLOBS.c.name).where(BLOBS.c.run == self._run)).first() is not None
 
     def close(self) -> None:
         try:

@@ -262,7 +262,7 @@ class RunView:
                     self._held[event.node] = len(self._uses)
                     self._uses.append(MachineUse(event.node, event.devices, event.billed_from_s, math.inf))
             case NodeLost():
-                self._node_over(event.node, "lost")
+                self._node_over(event.node, "lost", event.billed_until_s)
             case RunStarted():
                 self._started = event
             case RunResumed():
@@ -330,12 +330,12 @@ class RunView:
             trial.end_s = self.at_s
             self._on_devices.pop(trial.id, None)
 
-    def _node_over(self, node: str, end: BusyEnd) -> None:
+    def _node_over(self, node: str, end: BusyEnd, billed_until_s: float | None = None) -> None:
         for trial in list(self._on_devices.values()):
             self._leaves(trial, tuple(slot for slot in trial.slots if slot.node == node), end)
         place = self._held.pop(node, None)
         if place is not None:
-            self._uses[place] = replace(self._uses[place], to_s=self.at_s)
+            self._uses[place] = replace(self._uses[place], to_s=self.at_s if billed_until_s is None else billed_until_s)
 
     def _gone(self, checkpoint: Checkpoint) -> None:
         trial = self.trials.get(checkpoint.trial)

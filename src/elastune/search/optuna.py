@@ -159,7 +159,9 @@ def _build(name: str, seed: int) -> BaseSampler:
     import optuna
 
     make: Callable[..., BaseSampler] = getattr(optuna.samplers, SAMPLERS[name])
-    return make(seed=seed)
+    # A paused trial is told as pruned. Left to itself, CMA-ES would learn nothing from one.
+    options = {"consider_pruned_trials": True} if name == "cmaes" else {}
+    return make(seed=seed, **options)
 
 
 @contextmanager

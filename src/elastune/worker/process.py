@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import socket
 import sys
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 import cloudpickle
 
 from elastune import messages as m
-from elastune.errors import ElastuneError
+from elastune.errors import ElastuneError, SpecError
 from elastune.record.checkpoints import CheckpointDamagedError, CheckpointStore
 from elastune.worker import wire
 from elastune.worker.session import Context, Trainer, as_trainer, set_session
@@ -94,6 +95,7 @@ class Worker:
                 trial.failed(error)
             finally:
                 set_session(None)
+                trial.tidy()
 
 
 class TrialSession:
@@ -104,6 +106,7 @@ class TrialSession:
         self._iteration = command.iteration
         self._saved_iteration = command.iteration
         self._saved_at = time.monotonic()
+        self._left = False
         self._checkpoint: object = None
         self._restored: object = None
         self._asked = command.checkpoint is None
@@ -114,11 +117,18 @@ class TrialSession:
         if self._command.checkpoint is not None:
             self._restored = self._setup.checkpoints.load(self._command.checkpoint)
 
+    def tidy(self) -> None:
+        """A checkpoint that is a file or a folder was unpacked for this trial only."""
+        if isinstance(self._restored, Path):
+            shutil.rmtree(self._restored.parent, ignore_errors=True)
+
     def checkpoint(self) -> object:
         self._asked = True
         return self._restored
 
     def report(self, metrics: m.Metrics, checkpoint: object) -> None:
+        if self._left:
+            raise Leave  # the user's code has swallowed it once
         command = self._command
         self._iteration += 1
         self._checkpoint = checkpoint
@@ -136,6 +146,8 @@ class TrialSession:
             self._worker.tell(reported)
 
     def returned(self) -> None:
+        if self._left:
+            return
         command = self._command
         saved = self._save(None) if self._iteration > self._saved_iteration else None
         self._worker.tell(m.TrialReturned(command.trial, command.attempt, self._iteration, saved))
@@ -147,9 +159,11 @@ class TrialSession:
         return isinstance(checkpoint, Path) or time.monotonic() - self._saved_at >= self._setup.checkpoint_every_s
 
     def failed(self, error: BaseException) -> None:
+        if self._left:
+            return
         command = self._command
         what = str(error) if isinstance(error, ElastuneError) else f"{type(error).__name__}: {error}"
-        final = isinstance(error, ElastuneError)
+        final = isinstance(error, SpecError)
         self._worker.tell(m.TrialFailed(command.trial, command.attempt, what, traceback.format_exc(), final))
 
     def _asked_to(self) -> m.PauseTrial | m.StopTrial | None:
@@ -176,20 +190,22 @@ class TrialSession:
         return saved
 
     def _hold(self) -> None:
-        """Off the books, but still warm: if the same trial is to go on here, it does, without unwinding or
-        restoring.
+        """Off the books, but still warm: if the same trial is to go on here, it does, without unwinding or restoring.
+
+        Only as its very next attempt: after one elsewhere, what is in memory here is out of date.
         """
-        if self._command.final:
-            raise Leave
-        while True:
+        while not self._command.final:
             command = self._worker.next(wait=True)
             if not isinstance(command, m.StartTrial):
                 continue
-            if (command.trial, command.lineage) == (self._command.trial, self._command.lineage):
-                self._command = command
+            before = self._command
+            if (command.trial, command.lineage, command.attempt) == (before.trial, before.lineage, before.attempt + 1):
+                self._command, self._saved_at = command, time.monotonic()
                 return
             self._worker.put_back(command)
-            raise Leave
+            break
+        self._left = True
+        raise Leave
 
     def _warn_about_ignored_checkpoint(self) -> None:
         self._asked = True
@@ -197,8 +213,8 @@ class TrialSession:
         self._worker.tell(m.TrialWarned(self._command.trial, self._command.attempt, text))
 
 
-def work(address: tuple[str, int], secret: bytes, node: str, device: int, setup: WorkerSetup) -> None:
-    """The whole life of a worker process."""
+def work(address: tuple[str, int], secret: bytes, launch: int, setup: WorkerSetup) -> None:
+    """The whole life of a worker process. Its number tells it from one that was started in its place."""
     sys.stdout.flush()
     connection = wire.Wire(socket.create_connection(address))
     nonce = connection.sock.recv(wire.NONCE_BYTES, socket.MSG_WAITALL)
@@ -208,7 +224,7 @@ def work(address: tuple[str, int], secret: bytes, node: str, device: int, setup:
         trainer = as_trainer(cloudpickle.loads(setup.trainable))
     except Exception as failure:
         error = f"the training code cannot be loaded in a worker: {type(failure).__name__}: {failure}"
-    connection.send(wire.encode(wire.Hello(wire.proof(secret, nonce), node, device, os.getpid(), error)))
+    connection.send(wire.encode(wire.Hello(wire.proof(secret, nonce), launch, error)))
     if trainer is not None:
         with suppress(DriverGone):
             Worker(connection, setup, trainer).run()

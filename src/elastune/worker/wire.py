@@ -18,6 +18,7 @@ from elastune.messages import AnyEvent, PauseTrial, StartTrial, StopTrial
 _LENGTH = struct.Struct("!I")
 _CHUNK = 1 << 16
 NONCE_BYTES = 32
+LONGEST_HELLO = 1 << 14
 
 ToWorker = StartTrial | PauseTrial | StopTrial
 
@@ -26,9 +27,7 @@ class Hello(msgspec.Struct, frozen=True):
     """The worker's first frame: who it is, and that it knows the run's secret."""
 
     proof: bytes
-    node: str
-    device: int
-    pid: int
+    launch: int
     error: str = ""
 
 
@@ -45,8 +44,9 @@ def proof(secret: bytes, nonce: bytes) -> bytes:
 class Wire:
     """Frames over a socket. Writing blocks, reading does when it is told to."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, longest: int = 1 << 31) -> None:
         self.sock = sock
+        self.longest = longest
         self._buffer = bytearray()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -71,6 +71,8 @@ class Wire:
             if not chunk:
                 raise EOFError("the connection was closed")
             self._buffer += chunk
+            if len(self._buffer) > self.longest + _CHUNK:
+                raise EOFError("more than the longest frame has come")
             if not wait and len(chunk) < _CHUNK:
                 return self._frames()
 
@@ -82,6 +84,8 @@ class Wire:
         start = 0
         while len(self._buffer) - start >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer, start)
+            if length > self.longest:
+                raise EOFError(f"a frame of {length} bytes is too long")
             end = start + _LENGTH.size + length
             if len(self._buffer) < end:
                 break

@@ -49,6 +49,7 @@ class Released:
 
     def __init__(self, cluster: RayCluster, gate: Path, script: Sequence[tuple[str, int]]) -> None:
         self._cluster, self._gate, self._script = cluster, gate, list(script)
+        self.started_unix_s = cluster.started_unix_s
         self.submit, self.inventory, self.wake, self.close = (
             cluster.submit,
             cluster.inventory,

@@ -1,7 +1,7 @@
 """The real cluster: warm workers placed and watched by Ray, driven over one connection each.
 
-The driver's side is a single thread around one selector. It sleeps until a worker says something, a limit is due, or
-it is woken; there is no polling interval.
+The driver's side is a single thread around one selector. It sleeps until a worker says something, a limit is due, or it
+is woken; there is no polling interval.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ from typing import Any
 import ray
 
 from elastune import messages as m
-from elastune.errors import SpecError
+from elastune.errors import SpecError, StorageError
 from elastune.worker import wire
 from elastune.worker.process import WorkerSetup, work
 
 STARTING_CHECK_S = 0.5
-"""How often Ray is asked about workers that have not called yet: one that dies before it connects is silent
-otherwise.
-"""
+"""How often Ray is asked about workers that have not called yet: one that dies before it connects is silent."""
+STARTING_LIMIT_S = 600.0
+"""A worker that has not called by then hangs, most likely in an import of the user's code."""
+LAUNCHES = 3
+"""How often a worker of a machine that works is started before the machine is given up."""
 IDLE_CHECK_S = 3600.0
+
+log = logging.getLogger("elastune")
 
 
 @dataclass(slots=True)
@@ -37,11 +41,15 @@ class _Host:
     """A slot with its warm worker: first started, then connected, then perhaps busy with a trial."""
 
     slot: m.Slot
+    launch: int
+    started_s: float
     actor: Any
     life: Any
     """The actor and the long call that is its life; Ray's types for them change from version to version."""
+    failures: int
     wire: wire.Wire | None = None
     trial: m.StartTrial | None = None
+    asked: m.PauseTrial | m.StopTrial | None = None
     killed_for: str = ""
 
 
@@ -55,58 +63,42 @@ class _Machine:
 class RayCluster:
     """Machines are groups of worker processes on this computer; a device is a CPU slot."""
 
-    def __init__(self, setup: WorkerSetup, devices: int, machines: int, started_unix_s: float | None = None) -> None:
-        now = time.time()
-        self.started_unix_s = now if started_unix_s is None else started_unix_s
-        self._clock_offset_s = now - self.started_unix_s - time.monotonic()
+    def __init__(
+        self, setup: WorkerSetup, devices: int, machines: int, started_unix_s: float | None = None, at_s: float = 0.0
+    ) -> None:
+        now_unix_s = time.time()
+        self.started_unix_s = now_unix_s if started_unix_s is None else started_unix_s
+        # A wall clock may be set back between two drivers; the time of a run never goes back.
+        self._clock_offset_s = max(now_unix_s - self.started_unix_s, at_s) - time.monotonic()
         self._devices = devices
         self._machines: dict[str, _Machine] = {}
+        self._starting: dict[int, _Host] = {}
+        self._busy: dict[str, _Host] = {}
         self._events: list[m.AnyEvent] = []
         self._kills: list[tuple[float, int, _Host, m.StartTrial, str]] = []
+        self._launches = 0
         self._last_id = 0
-        self._secret = secrets.token_bytes(32)
         self._checkpoints = setup.checkpoints
+        self._secret = secrets.token_bytes(32)
         self._selector = selectors.DefaultSelector()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._woken, self._waker = socket.socketpair()
         self._waker.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ, lambda: self._woken.recv(4096))
-        self._owns_ray = self._start_ray(devices * machines)
+        self._owns_ray = _start_ray(devices * machines)
         self._setup = ray.put(setup)
         self._actor_class: Any = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(_WorkerActor)
-
-    @staticmethod
-    def _start_ray(slots: int) -> bool:
-        """A Ray of our own, unless the user has connected to one. Returns whether it is ours to shut down."""
-        if ray.is_initialized():
-            resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-            there = int(resources.get("CPU", 0))
-            if there < slots:
-                raise SpecError(f"machines x devices = {slots}: the Ray cluster you connected to has {there} CPUs")
-            return False
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        ray.init(
-            address="local",
-            num_cpus=slots,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=100_000_000,
-        )
-        return True
 
     # ------------------------------------------------------------------------------------------------ the Cluster seam
 
     def poll(self, until_s: float | None) -> m.Turn:
         woken = False
         while True:
-            due_s = min(
-                until_s if until_s is not None else float("inf"), self._kills[0][0] if self._kills else float("inf")
-            )
-            wait_s = min(max(0.0, due_s - self._now_s()), STARTING_CHECK_S if self._any_starting() else IDLE_CHECK_S)
-            for key, _ in self._selector.select(wait_s if not self._events else 0.0):
+            due_s = min([float("inf") if until_s is None else until_s, *(kill[0] for kill in self._kills[:1])])
+            wait_s = min(max(0.0, due_s - self._now_s()), STARTING_CHECK_S if self._starting else IDLE_CHECK_S)
+            for key, _ in self._selector.select(0.0 if self._events else wait_s):
                 woken = woken or key.fileobj is self._woken
                 key.data()
             self._check_starting()
@@ -131,13 +123,11 @@ class RayCluster:
                 case m.ReleaseNode():
                     self._remove(command.node)
                 case m.DropCheckpoint():
-                    self._checkpoints.drop(command.checkpoint)
+                    self._drop(command.checkpoint)
 
     def inventory(self) -> m.Inventory:
-        hosts = [host for machine in self._machines.values() for host in machine.hosts.values()]
-        return m.Inventory(
-            frozenset(self._machines), {h.trial.trial: h.trial.attempt for h in hosts if h.trial is not None}
-        )
+        running = {trial: host.trial.attempt for trial, host in self._busy.items() if host.trial is not None}
+        return m.Inventory(frozenset(self._machines), running)
 
     def wake(self) -> None:
         with suppress(BlockingIOError):  # it is full of wake-ups already
@@ -155,83 +145,108 @@ class RayCluster:
     def _now_s(self) -> float:
         return time.monotonic() + self._clock_offset_s
 
+    def _drop(self, checkpoint: m.Checkpoint) -> None:
+        try:
+            self._checkpoints.drop(checkpoint)
+        except StorageError as error:  # it costs room, not the run
+            log.warning(str(error))
+
     # ------------------------------------------------------------------------------------------------------- machines
 
     def _add(self, node: str) -> None:
         machine = self._machines[node] = _Machine(asked_s=self._now_s())
         for device in range(self._devices):
-            self._launch(machine, m.Slot(node, device))
+            self._launch(machine, m.Slot(node, device), failures=0)
 
-    def _launch(self, machine: _Machine, slot: m.Slot) -> _Host:
+    def _launch(self, machine: _Machine, slot: m.Slot, failures: int) -> _Host:
+        self._launches += 1
         actor = self._actor_class.remote()
-        address = self._listener.getsockname()
-        life = actor.work.remote(address, self._secret, slot.node, slot.device, self._setup)
-        host = machine.hosts[slot.device] = _Host(slot, actor, life)
+        life = actor.work.remote(self._listener.getsockname(), self._secret, self._launches, self._setup)
+        host = _Host(slot, self._launches, self._now_s(), actor, life, failures)
+        machine.hosts[slot.device] = self._starting[host.launch] = host
         return host
 
     def _remove(self, node: str) -> None:
         machine = self._machines.pop(node, None)
         for host in machine.hosts.values() if machine is not None else ():
-            ray.kill(host.actor)
-            self._hang_up(host)
+            self._end(host)
 
-    def _hang_up(self, host: _Host) -> None:
+    def _end(self, host: _Host) -> m.StartTrial | None:
+        """The worker is no more. Returns the trial that it had."""
+        trial, host.trial, host.asked = host.trial, None, None
+        if trial is not None:
+            del self._busy[trial.trial]
+        self._starting.pop(host.launch, None)
+        ray.kill(host.actor)
         if host.wire is not None:
             self._selector.unregister(host.wire)
             host.wire.close()
             host.wire = None
-
-    def _any_starting(self) -> bool:
-        return any(host.wire is None for machine in self._machines.values() for host in machine.hosts.values())
+        return trial
 
     def _check_starting(self) -> None:
-        """A worker whose long call has ended before it connected will never call: the machine is no good."""
-        starting = {
-            host.life: host
-            for machine in self._machines.values()
-            for host in machine.hosts.values()
-            if host.wire is None
-        }
-        ended = ray.wait(list(starting), num_returns=len(starting), timeout=0)[0] if starting else []
-        for life in ended:
-            self._lose_machine(starting[life].slot.node, _why(life))
+        """A worker whose long call has ended before it connected, or that takes for ever, will never call."""
+        if not self._starting:
+            return
+        starting = {host.life: host for host in self._starting.values()}
+        for life in ray.wait(list(starting), num_returns=len(starting), timeout=0)[0]:
+            self._start_failed(starting[life], _why(life))
+        for host in list(self._starting.values()):
+            if self._now_s() - host.started_s > STARTING_LIMIT_S:
+                self._start_failed(host, f"a worker has not started within {STARTING_LIMIT_S:g} s")
 
-    def _lose_machine(self, node: str, reason: str) -> None:
-        if node in self._machines:
-            self._remove(node)
-            self._events.append(m.NodeLost(node, reason))
+    def _start_failed(self, host: _Host, reason: str) -> None:
+        """Where the machine has worked before, another try is worth it; otherwise it is no good."""
+        machine = self._machines.get(host.slot.node)
+        if machine is None or machine.hosts.get(host.slot.device) is not host:
+            return
+        if machine.ready and host.failures < LAUNCHES:
+            trial = self._end(host)
+            again = self._launch(machine, host.slot, host.failures + 1)
+            if trial is not None:
+                self._occupy(again, trial)
+        else:
+            self._remove(host.slot.node)
+            self._events.append(m.NodeLost(host.slot.node, reason))
 
     # ---------------------------------------------------------------------------------------------------- connections
 
     def _accept(self) -> None:
-        sock, _ = self._listener.accept()
-        connection, nonce = wire.Wire(sock), secrets.token_bytes(wire.NONCE_BYTES)
-        sock.sendall(nonce)
-        self._selector.register(connection, selectors.EVENT_READ, lambda: self._greet(connection, nonce))
+        with suppress(OSError):  # whoever called has hung up already
+            sock, _ = self._listener.accept()
+            connection, nonce = wire.Wire(sock, wire.LONGEST_HELLO), secrets.token_bytes(wire.NONCE_BYTES)
+            sock.sendall(nonce)
+            self._selector.register(connection, selectors.EVENT_READ, lambda: self._greet(connection, nonce))
 
     def _greet(self, connection: wire.Wire, nonce: bytes) -> None:
-        """The first frame must prove that the caller is one of our workers; anybody else is cut off."""
-        self._selector.unregister(connection)
+        """The first frame must prove that the caller is a worker that we wait for; anybody else is cut off."""
         try:
-            hello = wire.decode_hello(connection.receive(wait=True)[0])
+            frames = connection.receive(wait=False)
+            if not frames:
+                return
+            hello = wire.decode_hello(frames[0])
             known = secrets.compare_digest(hello.proof, wire.proof(self._secret, nonce))
+            host = self._starting.get(hello.launch) if known else None
         except (EOFError, ValueError):
-            known = False
-        host = self._machines[hello.node].hosts.get(hello.device) if known and hello.node in self._machines else None
-        if host is None or host.wire is not None:
+            host = None
+        self._selector.unregister(connection)
+        if host is None:
             connection.close()
         elif hello.error:
             connection.close()
-            self._lose_machine(hello.node, hello.error)
+            self._start_failed(host, hello.error)
         else:
-            host.wire = connection
+            connection.longest = 1 << 31
             self._selector.register(connection, selectors.EVENT_READ, lambda: self._hear(host))
-            self._welcome(host)
+            self._welcome(host, connection)
 
-    def _welcome(self, host: _Host) -> None:
+    def _welcome(self, host: _Host, connection: wire.Wire) -> None:
+        host.wire = connection
+        del self._starting[host.launch]
+        for waiting in (host.trial, host.asked):
+            if waiting is not None:
+                self._send(host, waiting)
         machine = self._machines[host.slot.node]
-        if host.trial is not None:
-            self._send(host, host.trial)
         if not machine.ready and all(other.wire is not None for other in machine.hosts.values()):
             machine.ready = True
             self._events.append(m.NodeReady(host.slot.node, self._devices, machine.asked_s))
@@ -246,36 +261,42 @@ class RayCluster:
         for frame in frames:
             events = wire.decode_events(frame)
             self._events.extend(events)
-            if not isinstance(events[-1], m.TrialReported | m.TrialCheckpointed | m.TrialWarned):
-                host.trial = None
+            last = events[-1]
+            if isinstance(last, m.TrialPaused | m.TrialReturned | m.TrialFailed | m.CheckpointDamaged):
+                self._vacate(host, last.trial, last.attempt)
 
     def _replace(self, host: _Host) -> None:
         """The worker died: its trial is lost, and a new one takes its place."""
-        self._hang_up(host)
-        if host.trial is not None:
-            reason = host.killed_for or "its worker process died"
-            self._events.append(m.TrialLost(host.trial.trial, host.trial.attempt, reason))
-        ray.kill(host.actor)
-        self._launch(self._machines[host.slot.node], host.slot)
+        reason = host.killed_for or "its worker process died"
+        trial = self._end(host)
+        if trial is not None:
+            self._events.append(m.TrialLost(trial.trial, trial.attempt, reason))
+        self._launch(self._machines[host.slot.node], host.slot, failures=0)
 
     # --------------------------------------------------------------------------------------------------------- trials
 
-    def _host_of(self, command: m.StartTrial) -> _Host | None:
-        machine = self._machines.get(command.slots[0].node)
-        return None if machine is None else machine.hosts[command.slots[0].device]
-
     def _start(self, command: m.StartTrial) -> None:
-        host = self._host_of(command)
-        if host is not None:
-            host.trial = command
+        machine = self._machines.get(command.slots[0].node)
+        if machine is not None:
+            host = machine.hosts[command.slots[0].device]
+            self._occupy(host, command)
             if host.wire is not None:
                 self._send(host, command)
 
+    def _occupy(self, host: _Host, trial: m.StartTrial) -> None:
+        host.trial, host.asked = trial, None
+        self._busy[trial.trial] = host
+
+    def _vacate(self, host: _Host, trial: str, attempt: int) -> None:
+        if host.trial is not None and (host.trial.trial, host.trial.attempt) == (trial, attempt):
+            host.trial = host.asked = None
+            del self._busy[trial]
+
     def _ask(self, command: m.PauseTrial | m.StopTrial) -> None:
-        hosts = (host for machine in self._machines.values() for host in machine.hosts.values())
-        host = next((h for h in hosts if h.trial is not None and h.trial.trial == command.trial), None)
+        host = self._busy.get(command.trial)
         if host is None or host.trial is None or host.trial.attempt != command.attempt:
             return
+        host.asked = command
         if host.wire is not None:
             self._send(host, command)
         if command.within_s is not None:
@@ -287,10 +308,7 @@ class RayCluster:
             _, _, host, trial, reason = heappop(self._kills)
             if host.trial is trial and not host.killed_for:
                 host.killed_for = reason
-                if host.wire is None:
-                    self._replace(host)
-                else:
-                    ray.kill(host.actor)
+                self._replace(host)
 
     def _send(self, host: _Host, command: wire.ToWorker) -> None:
         assert host.wire is not None
@@ -301,8 +319,33 @@ class RayCluster:
 class _WorkerActor:
     """What Ray runs: one long call owns the main thread, so that the user's code may use signals."""
 
-    def work(self, address: tuple[str, int], secret: bytes, node: str, device: int, setup: WorkerSetup) -> None:
-        work(address, secret, node, device, setup)
+    def work(self, address: tuple[str, int], secret: bytes, launch: int, setup: WorkerSetup) -> None:
+        work(address, secret, launch, setup)
+
+
+def _start_ray(slots: int) -> bool:
+    """A Ray of our own, unless the user has connected to one. Returns whether it is ours to shut down."""
+    if ray.is_initialized():
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        if resources.get("CPU", 0) < slots:
+            raise SpecError(
+                f"machines x devices = {slots}: the Ray cluster you connected to has {resources.get('CPU', 0):g} CPUs"
+            )
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        if sum(node["Alive"] for node in nodes) > 1:
+            raise SpecError("the Ray cluster you connected to has several machines: use one that has only this one")
+        return False
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    ray.init(
+        address="local",
+        num_cpus=slots,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        object_store_memory=100_000_000,
+    )
+    return True
 
 
 def _why(life: Any) -> str:
