@@ -14,8 +14,10 @@ from typing import Any, ClassVar
 from elastune import messages as m
 from elastune.algorithm.base import NOTHING, Algorithm, AlgorithmEvent, Ended, Reported, TrialSource, Woken
 from elastune.allocate.base import Allocator, View
+from elastune.control.answer import Answer
 from elastune.control.fleet import Fleet
-from elastune.control.retention import Keeper, forget, remember
+from elastune.control.retention import Keeper
+from elastune.control.schedule import Schedule
 from elastune.control.spending import Spending
 from elastune.control.state import Trial
 from elastune.errors import JournalDamaged, did_you_mean
@@ -40,20 +42,18 @@ class Controller:
         self.trials: dict[str, Trial] = {}
         self.done = False
         self.fleet = Fleet(Spending(settings.limits, settings.price_usd_per_device_hour))
+        self._answer = Answer()
+        self._schedule = Schedule(self._answer, self.fleet)
         self._algorithm = algorithm
         self._allocator = allocator
         self._source = source
-        self._keeper = Keeper(settings.retention)
-        self._waiting: dict[str, None] = {}
-        self._widths: dict[str, int] = {}
+        self._keeper = Keeper(settings.retention, self._answer)
         self._timers: list[tuple[float, int, str | None]] = []
-        self._counter = 0
         self._ending: tuple[m.RunStatus, str] | None = None
         self._limit = self.fleet.spending.limit(0.0)
         self._reports = 0
         self._failed = 0
         self._nodes_never_ready = 0
-        self._advice: set[str] = set()
         self._begin(0.0)
 
     # ------------------------------------------------------------------------------------------------- in and out
@@ -68,7 +68,7 @@ class Controller:
             self._end(self._limit[1], self._limit[2])
         if self._changed:
             self._fill()
-        return Step(tuple(self._decisions), tuple(self._commands))
+        return Step(tuple(self._answer.decisions), tuple(self._answer.commands))
 
     def replay(self, record: m.Record) -> None:
         """Go through a recorded turn again. What was suggested is taken from the record; all else must come out the
@@ -97,22 +97,8 @@ class Controller:
         self._index = 0
         self._changed = False
         self._resuming = False
-        self._commands: list[m.AnyCommand] = []
-        self._decisions: list[m.AnyDecision] = []
-        self._source.decisions = self._decisions
-
-    def _number(self) -> int:
-        self._counter += 1
-        return self._counter
-
-    def _note(self, level: Any, text: str) -> None:
-        self._decisions.append(m.Note(level, text))
-
-    def _advise(self, text: str) -> None:
-        """Tell the user, once."""
-        if text not in self._advice:
-            self._advice.add(text)
-            self._note("warning", text)
+        self._answer.begin()
+        self._source.decisions = self._answer.decisions
 
     # ------------------------------------------------------------------------------------------------ the whole run
 
@@ -132,13 +118,13 @@ class Controller:
         self._changed = True
         if self._ending is None:
             self._ending = (status, reason)
-            for trial_id in self._widths:
-                self._pause(self.trials[trial_id], self.settings.grace_s)
+            for trial_id in self._schedule.widths:
+                self._schedule.pause(self.trials[trial_id], self.settings.grace_s)
 
     def _finish(self, status: m.RunStatus, reason: str) -> None:
         self.done = True
         self._ending = (status, reason)
-        self._decisions.append(m.RunEnded(status, reason))
+        self._answer.decisions.append(m.RunEnded(status, reason))
         for node_id in list(self.fleet.nodes):
             self._release(node_id)
 
@@ -157,35 +143,33 @@ class Controller:
     def _fill(self) -> None:
         """Bring machines and trials to what the allocator wants; end the run when there is nothing left to do."""
         if self._ending is not None:
-            if not self._widths and not self.done:
+            if not self._schedule.widths and not self.done:
                 self._finish(*self._ending)
             return
         free = len(self.fleet.free)
-        while (wanted := free - len(self._waiting)) > 0:
+        while (wanted := free - len(self._schedule.waiting)) > 0:
             groups = [group for group in self._algorithm.more(wanted, self._at_s) if group]
             if not groups:
                 break
             self._queue(groups)
-        if free and not self._waiting and not self._widths and not self._timers:
+        if free and not self._schedule.waiting and not self._schedule.widths and not self._timers:
             self._succeed()
             return
-        target = self._allocator.allocate(View(free, self._widths, self._waiting), self._at_s)
-        for trial_id in [trial_id for trial_id in self._widths if trial_id not in target.widths]:
-            self._pause(self.trials[trial_id], None)
-        for trial_id in [trial_id for trial_id in target.widths if trial_id not in self._widths]:
-            self._start(self.trials[trial_id], target.widths[trial_id])
+        target = self._allocator.allocate(View(free, self._schedule.widths, self._schedule.waiting), self._at_s)
+        self._schedule.follow(target, self.trials)
         self._hold(target.machines)  # at last: who has just got a trial is not idle
 
     def _hold(self, machines: int) -> None:
         add, release = self.fleet.change(machines)
         for node_id in release:
             self._release(node_id)
-        self._commands.extend(m.AddNode(self._number(), node_id) for node_id in add)
+        for node_id in add:
+            self._answer.order(m.AddNode, node_id)
 
     def _release(self, node_id: str) -> None:
         self.fleet.drop(node_id, self._at_s)
         self._limit = self.fleet.spending.limit(self._at_s)
-        self._commands.append(m.ReleaseNode(self._number(), node_id))
+        self._answer.order(m.ReleaseNode, node_id)
 
     def _queue(self, groups: Iterable[TrialGroup]) -> None:
         for group in groups:
@@ -194,49 +178,14 @@ class Controller:
                 if trial is None:
                     trial = self.trials[run.trial] = Trial(run.trial, run.config, run)
                 trial.run, trial.config = run, run.config
-                self._waiting[trial.id] = None
+                self._schedule.queue(trial)
                 self._changed = True
 
-    def _start(self, trial: Trial, width: int) -> None:
-        del self._waiting[trial.id]
-        self._widths[trial.id] = width
-        trial.slots = self.fleet.take(trial.id, width)
-        trial.status, trial.leaving = "running", False
-        trial.attempt += 1
-        checkpoint = trial.checkpoints[-1] if trial.checkpoints else None
-        self._commands.append(
-            m.StartTrial(
-                id=self._number(),
-                trial=trial.id,
-                attempt=trial.attempt,
-                lineage=trial.lineage,
-                config=trial.config,
-                iteration=checkpoint.iteration if checkpoint else 0,
-                checkpoint=checkpoint,
-                until_iteration=trial.run.until,
-                final=trial.run.final,
-                slots=trial.slots,
-            )
-        )
-
-    def _pause(self, trial: Trial, within_s: float | None) -> None:
-        if not trial.leaving or within_s is not None:
-            trial.leaving = True
-            self._commands.append(m.PauseTrial(self._number(), trial.id, trial.attempt, within_s))
-
     def _left(self, trial: Trial) -> None:
-        self.fleet.give(trial.id, trial.slots)
-        del self._widths[trial.id]
-        trial.slots = ()
+        self._schedule.left(trial)
         self._changed = True
         if trial.over:
-            self._drop_superfluous(trial)
-
-    def _requeue(self, trial: Trial) -> None:
-        """The run is not over: it goes on when it is its turn again."""
-        trial.status = "paused" if trial.checkpoints else "waiting"
-        self._decisions.append(m.StatusChanged(trial.id, trial.status))
-        self._waiting[trial.id] = None
+            self._keeper.tidy(trial)
 
     # ----------------------------------------------------------------------------------------------------- machines
 
@@ -251,7 +200,7 @@ class Controller:
         if event.node in self.fleet.nodes:
             self.fleet.drain(event.node)
             for trial_id in sorted(self.fleet.nodes[event.node].trials):
-                self._pause(self.trials[trial_id], max(0.0, event.gone_at_s - self._at_s))
+                self._schedule.pause(self.trials[trial_id], max(0.0, event.gone_at_s - self._at_s))
             self._changed = True
 
     def _on_node_lost(self, event: m.NodeLost) -> None:
@@ -259,12 +208,12 @@ class Controller:
             return
         node = self.fleet.drop(event.node, self._at_s if event.billed_until_s is None else event.billed_until_s)
         self._limit = self.fleet.spending.limit(self._at_s)
-        self._note("warning", f"machine {node.id} is gone: {event.reason}")
+        self._answer.note("warning", f"machine {node.id} is gone: {event.reason}")
         for trial_id in sorted(node.trials):
             trial = self.trials[trial_id]
             self._left(trial)
             if not trial.over:
-                self._requeue(trial)
+                self._schedule.requeue(trial)
         self._changed = True
         if node.devices or self._resuming:
             return
@@ -280,9 +229,9 @@ class Controller:
         """The trial that an event is about; events of an older attempt are dropped."""
         trial = self.trials.get(event.trial)
         if trial is None or event.attempt != trial.attempt or not trial.slots:
-            self._decisions.append(m.EventHidden(self._index, "old attempt"))
+            self._answer.decisions.append(m.EventHidden(self._index, "old attempt"))
             if (stray := getattr(event, "checkpoint", None)) is not None and not isinstance(event, m.CheckpointDamaged):
-                self._commands.append(m.DropCheckpoint(self._number(), stray))
+                self._answer.order(m.DropCheckpoint, stray)
             return None
         return trial
 
@@ -291,10 +240,10 @@ class Controller:
         if trial is None:
             return
         if event.iteration <= trial.iteration:
-            self._decisions.append(m.EventHidden(self._index, "retrained"))
+            self._answer.decisions.append(m.EventHidden(self._index, "retrained"))
             return
         if trial.over:  # it was told to stop, and its next report is where it does
-            self._decisions.append(m.EventHidden(self._index, "trial over"))
+            self._answer.decisions.append(m.EventHidden(self._index, "trial over"))
             return
         trial.iteration = event.iteration
         trial.failures = 0
@@ -316,25 +265,25 @@ class Controller:
             trial.best_loss = loss
             out = self._keeper.rank(trial)
             if out is not None and out != trial.id:
-                self._drop_superfluous(self.trials[out])
+                self._keeper.tidy(self.trials[out])
         self._tell(Reported(trial.id, trial.iteration, loss))
 
     def _on_checkpointed(self, event: m.TrialCheckpointed) -> None:
         if (trial := self._current(event)) is not None:
-            self._keep(trial, event.checkpoint)
+            self._keeper.keep(trial, event.checkpoint)
 
     def _on_paused(self, event: m.TrialPaused) -> None:
         if (trial := self._current(event)) is None:
             return
         self._left(trial)
-        self._keep(trial, event.checkpoint)
+        self._keeper.keep(trial, event.checkpoint)
         if trial.over:
             return
         if trial.run.until is None or event.iteration < trial.run.until:
-            self._requeue(trial)
+            self._schedule.requeue(trial)
             return
         if not trial.run.final and event.checkpoint is None:
-            self._advise(
+            self._answer.advise(
                 "the trainable gives no checkpoint to report(): a paused trial starts from zero when it goes on"
             )
         trial.status = "completed" if trial.run.final else "paused"
@@ -344,7 +293,7 @@ class Controller:
         if (trial := self._current(event)) is None:
             return
         self._left(trial)
-        self._keep(trial, event.checkpoint)
+        self._keeper.keep(trial, event.checkpoint)
         if trial.over:
             return
         if trial.loss is None:
@@ -356,9 +305,9 @@ class Controller:
     def _ended(self, trial: Trial, over: bool) -> None:
         """A run has come to its end with a value: the searcher learns from it, the algorithm goes on."""
         assert trial.loss is not None
-        self._decisions.append(m.StatusChanged(trial.id, trial.status))
+        self._answer.decisions.append(m.StatusChanged(trial.id, trial.status))
         self._observe(trial)
-        self._drop_superfluous(trial)
+        self._keeper.tidy(trial)
         self._tell(Ended(trial.id, trial.iteration, trial.loss, over))
 
     def _observe(self, trial: Trial) -> None:
@@ -382,18 +331,18 @@ class Controller:
             return
         trial.failures += 1
         if self._ending is not None:
-            self._requeue(trial)
+            self._schedule.requeue(trial)
         elif final or trial.failures > self.settings.max_retries:
             self._fail(trial, reason)
         else:
             backoff_s = min(2.0 ** (trial.failures - 1), MAX_BACKOFF_S)
-            self._note("warning", f"trial {trial.id} is tried again in {backoff_s:g} s: {reason}")
+            self._answer.note("warning", f"trial {trial.id} is tried again in {backoff_s:g} s: {reason}")
             trial.status = "waiting"
-            self._decisions.append(m.StatusChanged(trial.id, trial.status, reason))
-            heappush(self._timers, (self._at_s + backoff_s, self._number(), trial.id))
+            self._answer.decisions.append(m.StatusChanged(trial.id, trial.status, reason))
+            heappush(self._timers, (self._at_s + backoff_s, self._answer.number(), trial.id))
 
     def _fail(self, trial: Trial, reason: str) -> None:
-        self._note("warning", f"trial {trial.id} failed: {reason}")
+        self._answer.note("warning", f"trial {trial.id} failed: {reason}")
         self._source.observe(trial.id, trial.config, trial.iteration, None, True)
         self._over(trial, "failed", reason)
         self._failed += 1
@@ -404,28 +353,24 @@ class Controller:
     def _over(self, trial: Trial, status: m.TrialStatus, reason: str) -> None:
         """The trial will never train again; if it still does, it is told to stop."""
         trial.status = status
-        self._decisions.append(m.StatusChanged(trial.id, status, reason))
+        self._answer.decisions.append(m.StatusChanged(trial.id, status, reason))
         if status == "stopped" and trial.iteration > trial.observed:
             self._observe(trial)
-        self._waiting.pop(trial.id, None)
-        if trial.slots:
-            trial.leaving = True
-            self._commands.append(m.StopTrial(self._number(), trial.id, trial.attempt, self.settings.grace_s))
-        self._drop_superfluous(trial)
+        self._schedule.stop(trial, self.settings.grace_s)
+        self._keeper.tidy(trial)
         self._changed = True
 
     def _on_damaged(self, event: m.CheckpointDamaged) -> None:
         if (trial := self._current(event)) is None:
             return
         self._left(trial)
-        self._note("warning", f"trial {trial.id}: {event.reason}; the checkpoint before it is used")
-        forget(trial, event.checkpoint)
-        self._commands.append(m.DropCheckpoint(self._number(), event.checkpoint))
+        self._answer.note("warning", f"trial {trial.id}: {event.reason}; the checkpoint before it is used")
+        self._keeper.drop(trial, event.checkpoint)
         if not trial.over:
-            self._requeue(trial)
+            self._schedule.requeue(trial)
 
     def _on_warned(self, event: m.TrialWarned) -> None:
-        self._advise(event.text)
+        self._answer.advise(event.text)
 
     # -------------------------------------------------------------------------------- algorithm, timers, checkpoints
 
@@ -438,7 +383,7 @@ class Controller:
             if not self.trials[trial_id].over:
                 self._over(self.trials[trial_id], "stopped", "not promoted")
         if actions.wake_s is not None:
-            heappush(self._timers, (actions.wake_s, self._number(), None))
+            heappush(self._timers, (actions.wake_s, self._answer.number(), None))
 
     def _fire_timers(self) -> None:
         while self._timers and self._timers[0][0] <= self._at_s:
@@ -447,20 +392,7 @@ class Controller:
             if trial_id is None:
                 self._tell(Woken())
             elif not self.trials[trial_id].over:
-                self._waiting[trial_id] = None
-
-    def _keep(self, trial: Trial, checkpoint: m.Checkpoint | None) -> None:
-        if checkpoint is not None:
-            for replaced in remember(trial, checkpoint):
-                self._commands.append(m.DropCheckpoint(self._number(), replaced))
-            if trial.loss is not None and checkpoint.iteration == trial.iteration:
-                trial.losses[checkpoint.iteration] = trial.loss
-            self._drop_superfluous(trial)
-
-    def _drop_superfluous(self, trial: Trial) -> None:
-        for checkpoint in self._keeper.superfluous(trial):
-            forget(trial, checkpoint)
-            self._commands.append(m.DropCheckpoint(self._number(), checkpoint))
+                self._schedule.queue(self.trials[trial_id])
 
     _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
         m.RunStarted: _on_started,

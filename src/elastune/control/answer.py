@@ -1,0 +1,37 @@
+"""What a turn leads to, as it comes together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from elastune import messages as m
+
+
+class Answer:
+    """Decisions and commands, in order. Numbers go on from turn to turn: they name commands, and break ties."""
+
+    def __init__(self) -> None:
+        self._counter = 0
+        self._advice: set[str] = set()
+        self.begin()
+
+    def begin(self) -> None:
+        self.decisions: list[m.AnyDecision] = []
+        self.commands: list[m.AnyCommand] = []
+
+    def number(self) -> int:
+        self._counter += 1
+        return self._counter
+
+    def order(self, command: Callable[..., m.AnyCommand], *fields: object) -> None:
+        self.commands.append(command(self.number(), *fields))
+
+    def note(self, level: Literal["info", "warning", "error"], text: str) -> None:
+        self.decisions.append(m.Note(level, text))
+
+    def advise(self, text: str) -> None:
+        """Tell the user, once."""
+        if text not in self._advice:
+            self._advice.add(text)
+            self.note("warning", text)

@@ -1,0 +1,74 @@
+"""Which trials wait for devices, which hold some, and the commands that take them from the one to the other."""
+
+from __future__ import annotations
+
+from elastune import messages as m
+from elastune.allocate.base import Target
+from elastune.control.answer import Answer
+from elastune.control.fleet import Fleet
+from elastune.control.state import Trial
+
+
+class Schedule:
+    """A trial holds its slots from its start until it is known to have left them."""
+
+    def __init__(self, answer: Answer, fleet: Fleet) -> None:
+        self._answer, self._fleet = answer, fleet
+        self.waiting: dict[str, None] = {}
+        self.widths: dict[str, int] = {}
+
+    def queue(self, trial: Trial) -> None:
+        self.waiting[trial.id] = None
+
+    def requeue(self, trial: Trial) -> None:
+        """The run is not over: it goes on when it is its turn again."""
+        trial.status = "paused" if trial.checkpoints else "waiting"
+        self._answer.decisions.append(m.StatusChanged(trial.id, trial.status))
+        self.queue(trial)
+
+    def follow(self, target: Target, trials: dict[str, Trial]) -> None:
+        """Pause who shall run no longer, start who shall."""
+        for trial_id in [trial_id for trial_id in self.widths if trial_id not in target.widths]:
+            self.pause(trials[trial_id], None)
+        for trial_id in [trial_id for trial_id in target.widths if trial_id not in self.widths]:
+            self.start(trials[trial_id], target.widths[trial_id])
+
+    def start(self, trial: Trial, width: int) -> None:
+        del self.waiting[trial.id]
+        self.widths[trial.id] = width
+        trial.slots = self._fleet.take(trial.id, width)
+        trial.status, trial.leaving = "running", False
+        trial.attempt += 1
+        checkpoint = trial.checkpoints[-1] if trial.checkpoints else None
+        self._answer.commands.append(
+            m.StartTrial(
+                id=self._answer.number(),
+                trial=trial.id,
+                attempt=trial.attempt,
+                lineage=trial.lineage,
+                config=trial.config,
+                iteration=checkpoint.iteration if checkpoint else 0,
+                checkpoint=checkpoint,
+                until_iteration=trial.run.until,
+                final=trial.run.final,
+                slots=trial.slots,
+            )
+        )
+
+    def pause(self, trial: Trial, within_s: float | None) -> None:
+        """Said again where it was said before without a limit: now there is one."""
+        if not trial.leaving or within_s is not None:
+            trial.leaving = True
+            self._answer.order(m.PauseTrial, trial.id, trial.attempt, within_s)
+
+    def stop(self, trial: Trial, within_s: float) -> None:
+        """Neither wait nor run any more."""
+        self.waiting.pop(trial.id, None)
+        if trial.slots:
+            trial.leaving = True
+            self._answer.order(m.StopTrial, trial.id, trial.attempt, within_s)
+
+    def left(self, trial: Trial) -> None:
+        self._fleet.give(trial.id, trial.slots)
+        del self.widths[trial.id]
+        trial.slots = ()
