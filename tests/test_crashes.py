@@ -68,12 +68,16 @@ def test_a_run_whose_driver_is_killed_20_times_ends_as_an_undisturbed_one(tmp_pa
 
 
 @pytest.mark.timeout(300)
-def test_ctrl_c_pauses_checkpoints_exits_130_and_says_how_to_resume(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_pauses_checkpoints_exits_130_and_says_how_to_resume(number: int, tmp_path: Path) -> None:
     long = EXPERIMENT.replace("SuccessiveHalving: {n: 27, r: 1, R: 27, eta: 3}", "FIFO: {n: 4, R: 40}")
     experiment, run = write_experiment(tmp_path, 0.05, long), tmp_path / "runs" / "exp"
     process = elastune("run", experiment, "--storage", tmp_path / "runs", start_new_session=True)
     assert wait_for(lambda: records_in(run) >= 10, process)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the group
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does: to every process of the group
+    else:
+        os.kill(process.pid, number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert f"elastune resume {run}" in errors

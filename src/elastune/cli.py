@@ -9,6 +9,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,9 @@ def _explained(command: Callable[..., None]) -> Callable[..., None]:
         except ElastuneError as error:
             Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False)
             sys.exit(FAILED)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
 
     return explained
 
@@ -187,7 +191,8 @@ def _load(run: Path, journal: str | None) -> Result:
 
 def _finish(tuner: Tuner, go: Callable[[], Result], as_json: bool) -> None:
     try:
-        result = go()
+        with redirect_stdout(sys.stderr):  # what Ray and the user's modules print is not the answer
+            result = go()
     except KeyboardInterrupt:  # the second Ctrl-C: nobody waits for checkpoints any more
         result = None
     if result is not None:

@@ -20,7 +20,7 @@ from elastune.cluster.workload import Synthetic, table_from_file
 from elastune.cluster.workload_lcbench import LCBench
 from elastune.errors import SpecError, did_you_mean
 from elastune.simulation import Simulation
-from elastune.spec import Retention
+from elastune.spec import Retention, require_int
 from elastune.tuner import Tuner
 from elastune.units import parse_duration
 
@@ -33,6 +33,21 @@ class _Loader(yaml.SafeLoader):
     """YAML 1.1 reads 1e-4 as a text; everybody means a number."""
 
 
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    """YAML forbids a key twice; its Python reader takes the last one and says nothing."""
+    loader.flatten_mapping(node)
+    found: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, str | int | float | bool | None):
+            raise yaml.constructor.ConstructorError(None, None, f"{key!r} cannot be a name", key_node.start_mark)
+        if key in found:
+            raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", key_node.start_mark)
+        found[key] = loader.construct_object(value_node, deep=True)
+    return found
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )
@@ -43,8 +58,8 @@ def load_experiment(
 ) -> tuple[Tuner, Simulation]:
     """The tuner and the simulation that a file describes. What the command line says goes before what the file says."""
     fields = _read(path)
-    simulation = fields.pop("simulation", None) or {}
-    cluster = fields.pop("cluster", None) or {}
+    simulation, cluster = fields.pop("simulation", None), fields.pop("cluster", None)
+    simulation, cluster = ({} if section is None else section for section in (simulation, cluster))
     known = set(inspect.signature(Tuner).parameters)
     fields |= _checked(cluster, {"machines", "devices"}, f"{path}: cluster")
     _checked(fields, known, str(path), extra={"cluster", "simulation"})
@@ -135,6 +150,7 @@ def _simulation(given: object, fields: Mapping[str, Any], path: Path) -> Simulat
         def synthetic(
             step: Any = 1.0, noise: float = 0.01, decay: float = 0.7, seed: int = fields.get("seed", 0)
         ) -> Synthetic:
+            require_int("seed", seed, 0)
             return Synthetic(metric, mode, step_s=parse_duration(step, "step"), noise=noise, decay=decay, seed=seed)
 
         def table(file: str) -> Any:
@@ -150,7 +166,7 @@ def _simulation(given: object, fields: Mapping[str, Any], path: Path) -> Simulat
 
 
 def _fault(at: Any, kind: Any, target: str, notice: Any = 0) -> Fault:
-    return Fault(parse_duration(at, "at", zero=True), kind, str(target), parse_duration(notice, "notice", zero=True))
+    return Fault(parse_duration(at, "at", zero=True), kind, target, parse_duration(notice, "notice", zero=True))
 
 
 def _load_trainable(given: object, path: Path) -> Any:

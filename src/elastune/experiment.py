@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Duration = str | float | timedelta
 Money = str | float
 
+MOST_DEVICES = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -99,6 +100,8 @@ def make_experiment(
     require_int("max_retries", max_retries, 0)
     devices = os.cpu_count() or 1 if devices is None else devices
     require_int("devices", devices, 1)
+    if machines * devices > MOST_DEVICES:
+        raise SpecError(f"machines x devices = {machines * devices}: must be at most {MOST_DEVICES}")
     space = space if isinstance(space, Space) else Space(space)
     chosen = make_searcher(searcher) if searcher is not None else make_searcher("grid" if space.has_grid else "random")
     limits = Limits(
@@ -114,7 +117,7 @@ def make_experiment(
         metric=metric,
         mode=mode,
         limits=limits,
-        price_usd_per_device_hour=0.0 if price is None else parse_money(price, "price"),
+        price_usd_per_device_hour=0.0 if price is None or price == 0 else parse_money(price, "price"),
         max_retries=max_retries,
         grace_s=parse_duration(grace, "grace"),
         retention=retention,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from elastune.cluster.simulated import Fault, Machines, SimulatedCluster, perfect_speedup
 from elastune.cluster.workload import Stragglers, Synthetic, Workload
 from elastune.errors import SpecError
-from elastune.spec import require_number
+from elastune.spec import Limits, require_number
 
 if TYPE_CHECKING:
     from elastune.experiment import Experiment
@@ -37,8 +37,15 @@ class Simulation:
         self._machines(devices=1)
         require_number("stragglers", self.stragglers, zero=True)
         require_number("start_s", self.start_s, zero=True)
-        if self.scaling:
+        if self.scaling != {}:
             interpolated(self.scaling)
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuse what would never end: a training function returns some day, a synthetic curve does not."""
+        endless = isinstance(self.workload, Synthetic | None) and getattr(experiment.algorithm, "R", 1) is None
+        if endless and experiment.settings.limits == Limits():
+            name = type(experiment.algorithm).__name__
+            raise SpecError(f"{name}(R=None) on synthetic curves would never end: give R, a deadline or a budget")
 
     def _machines(self, devices: int) -> Machines:
         return Machines(devices, self.request_s, self.boot_s, self.lifetime_s, self.notice_s)
@@ -60,6 +67,8 @@ class Simulation:
 
 def interpolated(scaling: Mapping[int, float]) -> Callable[[int], float]:
     """A speed-up for every width, from some measured ones."""
+    if not isinstance(scaling, Mapping):
+        raise SpecError(f"scaling={scaling!r}: must map widths to speed-ups, such as {{1: 1, 2: 1.9}}")
     for width, factor in scaling.items():
         require_number("scaling width", width)
         require_number(f"scaling[{width}]", factor)

@@ -78,9 +78,10 @@ class Tuner:
         max_retries: int = 3,
         grace: Duration = "30s",
     ) -> None:
+        self.trainable = trainable
         if trainable is not None:
             as_trainer(trainable)
-        self.trainable = trainable
+            self._code()
         self.experiment = make_experiment(
             space=space,
             metric=metric,
@@ -91,7 +92,7 @@ class Tuner:
             budget=budget,
             price=price,
             seed=seed,
-            name=name or getattr(trainable, "__name__", "experiment").strip("<>"),
+            name=getattr(trainable, "__name__", "experiment").strip("<>") if name is None else name,
             machines=machines,
             devices=devices,
             checkpoint_every=checkpoint_every,
@@ -147,6 +148,7 @@ class Tuner:
         """Run the same experiment on a simulated cluster with a virtual clock: what would happen, and what it would
         cost.
         """
+        simulation.check(self.experiment)
         return self._run(progress, simulation)
 
     @property
@@ -320,9 +322,10 @@ def _new_folder(storage: Path, name: str) -> Path:
                 return path
             except FileExistsError:
                 continue
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", error)
         raise StorageError(
-            f"storage={str(storage)!r} cannot be written: {error.strerror}. Give a folder that can, with storage="
+            f"storage={str(storage)!r} cannot be written: {reason}. Give a folder that can, with storage="
         ) from error
     raise StorageError(f"storage={str(storage)!r}: too many runs are named {name!r}")
 
@@ -363,17 +366,20 @@ def _silent() -> Iterator[_Silent]:
 
 @contextmanager
 def _interruptible(loop: Loop) -> Iterator[None]:
-    """The first Ctrl-C asks for an orderly end, the second ends at once; the journal survives both."""
+    """The first Ctrl-C, or SIGTERM, asks for an orderly end, the second ends at once; the journal survives both."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    signals = (signal.SIGINT, signal.SIGTERM)
 
     def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
         loop.interrupt()
 
-    before = signal.signal(signal.SIGINT, handle)
+    before = [signal.signal(each, handle) for each in signals]
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)

@@ -41,6 +41,8 @@ class Fault:
     def __post_init__(self) -> None:
         require_number("at_s", self.at_s, zero=True)
         require_number("notice_s", self.notice_s, zero=True)
+        if not isinstance(self.target, str):
+            raise SpecError(f"target={self.target!r}: must be the name of a machine (n0) or of a trial (exp-00000)")
         if self.kind not in FAULTS:
             raise SpecError(f"kind={self.kind!r}: {did_you_mean(str(self.kind), FAULTS)}")
 

@@ -37,6 +37,9 @@ class WorkerSetup:
     seed: int
 
 
+LONGEST_ERROR, LONGEST_TRACEBACK = 2_000, 20_000
+
+
 class Leave(BaseException):
     """Unwinds the user's code out of report(). Not an Exception: `except Exception` must not swallow it."""
 
@@ -90,8 +93,9 @@ class Worker:
             except CheckpointDamagedError as error:
                 assert command.checkpoint is not None
                 self.tell(m.CheckpointDamaged(command.trial, command.attempt, command.checkpoint, str(error)))
-            except (Exception, SystemExit) as error:
-                traceback.print_exc()
+            except DriverGone:
+                raise
+            except BaseException as error:  # also KeyboardInterrupt and the like: this process goes on
                 trial.failed(error)
             finally:
                 set_session(None)
@@ -162,9 +166,12 @@ class TrialSession:
         if self._left:
             return
         command = self._command
-        what = str(error) if isinstance(error, ElastuneError) else f"{type(error).__name__}: {error}"
+        text = _plain("".join(traceback.format_exception(error)))
+        with suppress(ValueError):  # the user's code may have closed it
+            print(text, file=sys.stderr)
+        what = _shown(error) if isinstance(error, ElastuneError) else f"{type(error).__name__}: {_shown(error)}"
         final = isinstance(error, SpecError)
-        self._worker.tell(m.TrialFailed(command.trial, command.attempt, what, traceback.format_exc(), final))
+        self._worker.tell(m.TrialFailed(command.trial, command.attempt, what, text[-LONGEST_TRACEBACK:], final))
 
     def _asked_to(self) -> m.PauseTrial | m.StopTrial | None:
         while (command := self._worker.next(wait=False)) is not None:
@@ -213,6 +220,19 @@ class TrialSession:
         self._worker.tell(m.TrialWarned(self._command.trial, self._command.attempt, text))
 
 
+def _shown(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # it is the user's own
+        return "(its text cannot be shown)"
+    return _plain(text if len(text) <= LONGEST_ERROR else text[:LONGEST_ERROR] + "...")
+
+
+def _plain(text: str) -> str:
+    """What can be written down: Python allows halves of characters, UTF-8 does not."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def work(address: tuple[str, int], secret: bytes, launch: int, setup: WorkerSetup) -> None:
     """The whole life of a worker process. Its number tells it from one that was started in its place."""
     sys.stdout.flush()
@@ -238,8 +258,7 @@ def add_paths(paths: Iterable[str]) -> None:
 def _own_log(path: Path) -> Iterator[None]:
     """Send this process's output, also that of C code and of children, to the trial's own file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     kept = os.dup(1), os.dup(2)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
@@ -248,11 +267,18 @@ def _own_log(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush()
         for saved, stream in zip(kept, (1, 2), strict=True):
             os.dup2(saved, stream)
             os.close(saved)
+
+
+def _flush() -> None:
+    """Also mends what the user's code has closed: the next trial prints too."""
+    for name, stream in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name).closed:
+            setattr(sys, name, os.fdopen(os.dup(stream), "w", buffering=1))
+        getattr(sys, name).flush()
 
 
 def _reseed(seed: int) -> None:

@@ -7,6 +7,7 @@ is no checkpoint.
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -87,6 +88,8 @@ def _clean(metrics: Mapping[str, object]) -> Metrics:
                 raise SpecError(f"metric {name!r}: must be one number, not an array: {error}") from None
         if not isinstance(name, str) or not isinstance(value, bool | int | float | str):
             raise SpecError(f"metric {name!r}={value!r}: must be a number or a text with a name that is a text")
+        if isinstance(value, int) and value.bit_length() > 63:
+            value = float(value) if value.bit_length() < 1024 else math.copysign(math.inf, value)
         clean[name] = to_scalar(value) if isinstance(value, float) else value
     return clean
 
@@ -117,6 +120,8 @@ def as_trainer(trainable: object) -> Trainer:
             f"trainable={trainable!r}: must be a function of one argument, the configuration, or a subclass "
             "of Trainable"
         )
+    if inspect.isgeneratorfunction(trainable) or inspect.iscoroutinefunction(trainable):
+        raise SpecError(f"trainable={trainable!r}: must be a plain function: no yield, no async")
     try:
         inspect.signature(trainable).bind({})
     except TypeError as error:

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import struct
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -338,3 +339,32 @@ def test_checkpoints_may_be_kept_elsewhere(tmp_path: Path) -> None:
     assert not (result.path / "checkpoints").exists()
     assert list((elsewhere / "t").rglob("*.ckpt"))
     assert result.best_checkpoint() == 6
+
+
+ODD = {
+    "KeyboardInterrupt: stop": lambda: (_ for _ in ()).throw(KeyboardInterrupt("stop")),
+    "SystemExit: 3": lambda: sys.exit(3),
+    "Odd: (its text cannot be shown)": None,
+    "ValueError: half a character ?": lambda: (_ for _ in ()).throw(ValueError("half a character \udcff")),
+}
+
+
+@pytest.mark.parametrize("shown", ODD)
+def test_odd_exceptions_fail_the_trial_with_their_name_and_spare_the_worker(shown: str, tmp_path: Path) -> None:
+    def train(config: Mapping[str, Any]) -> None:
+        class Odd(BaseException):
+            def __str__(self) -> str:
+                raise ValueError("no text")
+
+        if et.get_context().trial_id == "t-00001":
+            if raise_it is None:
+                raise Odd
+            raise_it()
+        sys.stdout.close()
+        et.report({"loss": config["x"]})
+
+    raise_it = ODD[shown]
+    result = fit(train, tmp_path, algorithm=et.FIFO(n=3, R=1), devices=1, max_retries=0)
+    assert [trial.status for trial in result.view.trials.values()] == ["completed", "failed", "completed"]
+    assert result.view.trials["t-00001"].reason == shown
+    assert "Traceback" in (result.path / "logs" / "t-00001.log").read_text()
