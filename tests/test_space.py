@@ -21,7 +21,6 @@ from elastune.space import (
     grid_search,
     lograndint,
     loguniform,
-    parse_space,
     quniform,
     randint,
     uniform,
@@ -56,7 +55,7 @@ grid_spaces = st.dictionaries(names, nodes | grid_nodes, min_size=1, max_size=4)
 
 @given(grid_spaces)
 def test_a_described_space_is_read_back_as_the_same_space(space: Space) -> None:
-    assert parse_space(json.loads(json.dumps(space.describe()))) == space
+    assert Space(json.loads(json.dumps(space.describe()))) == space
 
 
 @given(grid_spaces, st.integers())
@@ -77,7 +76,7 @@ def test_answers_are_the_inverse_of_resolve(space: Space, seed: int) -> None:
 
 @given(grid_spaces)
 def test_every_grid_point_comes_once(space: Space) -> None:
-    points = [tuple(point.items()) for point in space.grid_points()]
+    points = [tuple(point.items()) for point in map(space.grid_point, range(space.grid_size))]
     assert len(points) == len(set(points)) == space.grid_size
 
 
@@ -146,7 +145,8 @@ def test_configurations_share_nothing_with_the_definition() -> None:
 
 def test_grid_points_go_through_nested_grids_with_the_last_changing_fastest() -> None:
     space = Space({"a": grid_search([1, {"b": grid_search([2, 3]), "c": 0}]), "n": {"d": grid_search([4, 5])}, "e": 6})
-    configs = [space.resolve(lambda name, _, point=point: point[name]) for point in space.grid_points()]  # type: ignore[misc]
+    points = [space.grid_point(index) for index in range(space.grid_size)]
+    configs = [space.resolve(lambda name, _, point=point: point[name]) for point in points]  # type: ignore[misc]
     assert [(config["a"], config["n"]["d"]) for config in configs] == [
         (1, 4),
         (1, 5),
@@ -218,7 +218,7 @@ def test_a_space_that_cannot_be_is_refused(definition: Any, message: str) -> Non
 
 
 def test_the_form_of_yaml_is_read() -> None:
-    space = parse_space(
+    space = Space(
         {
             "lr": {"loguniform": ["1e-4", 0.1]},  # how YAML 1.1 reads 1e-4
             "layers": {"choice": [2, 3, 4]},

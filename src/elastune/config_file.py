@@ -103,22 +103,22 @@ def _checked(
     return dict(given)
 
 
-def _build(make: Callable[..., Any], given: object, where: str, **more: Any) -> Any:
+def _build(make: Callable[..., Any], given: object, where: str) -> Any:
     """Call a constructor with a mapping of its own arguments."""
-    parameters = {name: p for name, p in inspect.signature(make).parameters.items() if name not in more}
+    parameters = inspect.signature(make).parameters
     arguments = _checked({} if given is None else given, set(parameters), where)
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and name not in arguments:
             raise SpecError(f"{where}: {name} is missing")
     try:
-        return make(**arguments, **more)
+        return make(**arguments)
     except SpecError as error:
         raise SpecError(f"{where}: {error}") from None
     except TypeError as error:
         raise SpecError(f"{where}: {given!r} cannot be used: {error}") from None
 
 
-def _one_of(makers: Mapping[str, Callable[..., Any]], given: object, where: str, **more: Any) -> Any:
+def _one_of(makers: Mapping[str, Callable[..., Any]], given: object, where: str) -> Any:
     """`{Name: {its arguments}}` or just a name."""
     if isinstance(given, str):
         given = {given: None}
@@ -127,7 +127,7 @@ def _one_of(makers: Mapping[str, Callable[..., Any]], given: object, where: str,
     ((name, arguments),) = given.items()
     if name not in makers:
         raise SpecError(f"{where}={name!r}: {did_you_mean(str(name), makers)}")
-    return _build(makers[name], arguments, f"{where} {name}", **more)
+    return _build(makers[name], arguments, f"{where} {name}")
 
 
 def _simulation(given: object, fields: Mapping[str, Any], path: Path) -> Simulation:

@@ -22,7 +22,7 @@ import inspect
 import math
 import random
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Integral, Real
@@ -247,22 +247,10 @@ class Space:
         """The `index`-th grid point: for every grid_search in use, by name, the index of its value."""
         return _grid_point(self.definition, "", index)
 
-    def grid_points(self) -> Iterator[dict[str, int]]:
-        """All grid points; the grid_search defined last changes fastest."""
-        return (self.grid_point(index) for index in range(self.grid_size))
-
     def describe(self) -> dict[str, Any]:
         """The definition in the form of YAML and JSON; `Space` of it is this space again."""
         described: dict[str, Any] = _describe(self.definition)
         return described
-
-
-def parse_space(definition: Mapping[str, Any]) -> Space:
-    """The space that a YAML file describes, such as `{"lr": {"loguniform": [1e-4, 0.1]}}`."""
-    return Space(definition)
-
-
-# ------------------------------------------------------------------------------------------------ reading a definition
 
 
 def _parse(node: Any, where: str) -> Any:

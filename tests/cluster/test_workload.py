@@ -3,7 +3,9 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 import pickle
+import random
 import statistics
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastune.cluster.workload import Stragglers, Synthetic, Table, table_from_file
-from elastune.cluster.workload_lcbench import LCBench
+from elastune.cluster.workload_lcbench import SPACE, LCBench
 from elastune.errors import SpecError
 
 CONFIGS = [{"lr": 0.1, "kind": "adam", "inner": {"x": 3}}, {"lr": 0.01, "kind": "sgd", "inner": {"x": 9}}]
@@ -215,3 +217,19 @@ def test_lcbench_names_the_hyperparameters_that_are_missing(tmp_path: Path) -> N
     workload = LCBench(lcbench_folder(tmp_path), "3945")
     with pytest.raises(SpecError, match="missing: max_units, max_dropout"):
         workload.curve(dict.fromkeys(["batch_size", "learning_rate", "momentum", "weight_decay", "num_layers"], 1.0))
+
+
+DATA = Path(os.environ.get("ELASTUNE_DATA", "../shared/data"))
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the published curves are not here: set ELASTUNE_DATA to their folder")
+def test_published_curves_can_be_followed() -> None:
+    klein = table_from_file(DATA / "lc_cifar10_cnn_klein" / "curves.jsonl.gz", "error")
+    config = {name: low for name, (low, _) in klein.ranges.items()}
+    assert 0 < float((klein.curve(config)(40) or {})["error"]) < 1
+    assert klein.curve(config)(41) is None and klein.step_s(config, 1) > 0
+    pytest.importorskip("onnxruntime")
+    task = LCBench(DATA / "lc_lcbench_surrogate", "167168", "val_accuracy")
+    network = SPACE.sample(random.Random(0))
+    first, last = (float((task.curve(network)(epoch) or {})["val_accuracy"]) for epoch in (1, 52))
+    assert 0 < first <= 100 and 0 < last <= 100 and task.step_s(network, 2) > 0
