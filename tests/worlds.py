@@ -9,6 +9,7 @@ from typing import Any
 
 from elastune import messages as m
 from elastune.algorithm import Algorithm
+from elastune.allocate import Allocator
 from elastune.cluster.simulated import Fault, Machines, SimulatedCluster
 from elastune.cluster.workload import Curve, Stragglers, Synthetic, Workload
 from elastune.control.controller import Controller
@@ -94,6 +95,7 @@ def world(
     algorithm: Algorithm,
     *,
     searcher: str | Searcher = "random",
+    allocator: Allocator | None = None,
     space: Space = SPACE,
     metric: str = "loss",
     mode: Mode = "min",
@@ -122,7 +124,16 @@ def world(
         "t", metric, mode, Limits(deadline_s, budget_usd), price, max_retries, grace_s, retention=retention
     )
     experiment = Experiment(
-        settings, space, algorithm, make_searcher(searcher), seed, machines, devices, checkpoint_every_s
+        settings,
+        space,
+        algorithm,
+        make_searcher(searcher),
+        seed,
+        machines,
+        devices,
+        checkpoint_every_s,
+        None,
+        allocator,
     )
 
     def cluster(now_s: float) -> SimulatedCluster:
@@ -186,38 +197,51 @@ def assert_every_iteration_once(view: RunView) -> None:
 
 def assert_no_slot_is_shared(records: Sequence[m.Record]) -> None:
     """From commands and events alone: a device is handed out only when it is there and nobody is on it."""
-    on: dict[m.Slot, tuple[str, int]] = {}
-    held: dict[tuple[str, int], tuple[m.Slot, ...]] = {}
+    at: dict[str, tuple[m.Slot, ...]] = {}
+    going: dict[str, tuple[m.Slot, ...]] = {}
     ready: dict[str, int] = {}
 
     def node_gone(node: str) -> None:
+        """A gang falls with any of its members; who was only about to come stays where it is."""
         ready.pop(node, None)
-        for slot in [slot for slot in on if slot.node == node]:
-            del on[slot]
+        for places in (at, going):
+            for trial in [trial for trial, slots in places.items() if any(slot.node == node for slot in slots)]:
+                del places[trial]
+        for trial in going.keys() - at.keys():
+            del going[trial]
+
+    def check(trial: str, slots: tuple[m.Slot, ...]) -> None:
+        others = {slot for places in (at, going) for other, held in places.items() if other != trial for slot in held}
+        assert len(set(slots)) == len(slots) and not others.intersection(slots), f"{trial} was put on {slots}"
+        assert all(slot.device < ready.get(slot.node, 0) for slot in slots), f"{slots} are not all there"
 
     for record in records:
-        for event in record.events:
+        hidden = {decision.index for decision in record.decisions if isinstance(decision, m.EventHidden)}
+        for event in (event for index, event in enumerate(record.events) if index not in hidden):
             match event:
                 case m.NodeReady():
                     ready[event.node] = event.devices
                 case m.NodeLost():
                     node_gone(event.node)
+                case m.TrialResized():
+                    at[event.trial] = event.slots
+                    going.pop(event.trial, None)
                 case m.TrialPaused() | m.TrialReturned() | m.TrialFailed() | m.TrialLost() | m.CheckpointDamaged():
-                    for slot in held.pop((event.trial, event.attempt), ()):
-                        on.pop(slot, None)
+                    at.pop(event.trial, None)
+                    going.pop(event.trial, None)
         for command in record.commands:
-            if isinstance(command, m.ReleaseNode):
-                assert not [slot for slot in on if slot.node == command.node], f"{command} has a trial on it"
-                node_gone(command.node)
-            elif isinstance(command, m.StartTrial):
-                owner = (command.trial, command.attempt)
-                assert owner not in held, f"{owner} is started twice"
-                assert command.trial not in {trial for trial, _ in on.values()}, f"{command.trial} runs already"
-                for slot in command.slots:
-                    assert slot.device < ready.get(slot.node, 0), f"{slot} is not there"
-                    assert slot not in on, f"{slot} is held by {on.get(slot)}, and {owner} was put on it"
-                    on[slot] = owner
-                held[owner] = command.slots
+            match command:
+                case m.ReleaseNode():
+                    held = [slot for places in (at, going) for slots in places.values() for slot in slots]
+                    assert command.node not in {slot.node for slot in held}, f"{command} has a trial on it"
+                    node_gone(command.node)
+                case m.StartTrial():
+                    assert command.trial not in at, f"{command.trial} runs already"
+                    check(command.trial, command.slots)
+                    at[command.trial] = command.slots
+                case m.ResizeTrial() if command.trial in at:  # the others fell in the same turn: nobody will obey
+                    check(command.trial, command.slots)
+                    going[command.trial] = command.slots
 
 
 def assert_time_never_goes_back(records: Sequence[m.Record]) -> None:

@@ -16,7 +16,7 @@ import cloudpickle
 import fsspec
 
 from elastune.algorithm.base import Algorithm, TrialSource
-from elastune.allocate import FirstComeFirstServed
+from elastune.allocate import Allocator, FirstComeFirstServed
 from elastune.control.controller import Controller
 from elastune.errors import SpecError
 from elastune.search import GridSearcher, Searcher, make_searcher
@@ -45,14 +45,19 @@ class Experiment:
     devices: int
     checkpoint_every_s: float
     checkpoints: str | None = None
+    allocator: Allocator | None = None
+    """None: first come, first served."""
 
     def controller(self) -> Controller:
         """A controller at the very beginning. It gets copies: the same experiment can be run again."""
-        algorithm, searcher = cloudpickle.loads(cloudpickle.dumps((self.algorithm, self.searcher)))
+        allocator = self.allocator or FirstComeFirstServed(self.machines)
+        algorithm, searcher, allocator = cloudpickle.loads(
+            cloudpickle.dumps((self.algorithm, self.searcher, allocator))
+        )
         searcher.setup(self.space, self.settings.mode, self.seed)
         source = TrialSource(self.settings.name, searcher)
         algorithm.setup(source)
-        return Controller(self.settings, algorithm, FirstComeFirstServed(self.machines), source)
+        return Controller(self.settings, algorithm, allocator, source)
 
     def describe(self) -> dict[str, Any]:
         """For people who read the journal."""

@@ -124,6 +124,16 @@ class TrialCheckpointed(Event, frozen=True, gc=False):
     checkpoint: Checkpoint
 
 
+class TrialResized(Event, frozen=True, gc=False):
+    """The trial has taken the slots it was told to take, and goes on."""
+
+    trial: str
+    attempt: int
+    slots: tuple[Slot, ...]
+    iteration: int
+    checkpoint: Checkpoint | None
+
+
 class TrialPaused(Event, frozen=True, gc=False):
     """The trial left its slots: its run is used up, or it was told to pause or stop. Without a checkpoint it starts
     anew.
@@ -188,6 +198,7 @@ AnyEvent = (
     | NodeLost
     | TrialReported
     | TrialCheckpointed
+    | TrialResized
     | TrialPaused
     | TrialReturned
     | TrialFailed
@@ -198,6 +209,7 @@ AnyEvent = (
 TrialEvent = (
     TrialReported
     | TrialCheckpointed
+    | TrialResized
     | TrialPaused
     | TrialReturned
     | TrialFailed
@@ -248,6 +260,14 @@ class PauseTrial(Command, frozen=True, gc=False):
     within_s: float | None
 
 
+class ResizeTrial(Command, frozen=True, gc=False):
+    """Checkpoint at the next report, take these slots in place of those held, and go on. The attempt stays the same."""
+
+    trial: str
+    attempt: int
+    slots: tuple[Slot, ...]
+
+
 class StopTrial(Command, frozen=True, gc=False):
     """Leave the slots at the next report, nothing need be kept; killed if that takes longer than `within_s`."""
 
@@ -260,7 +280,7 @@ class DropCheckpoint(Command, frozen=True, gc=False):
     checkpoint: Checkpoint
 
 
-AnyCommand = AddNode | ReleaseNode | StartTrial | PauseTrial | StopTrial | DropCheckpoint
+AnyCommand = AddNode | ReleaseNode | StartTrial | ResizeTrial | PauseTrial | StopTrial | DropCheckpoint
 
 # ------------------------------------------------------------------------------------------------------- decisions
 

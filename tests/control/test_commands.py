@@ -11,9 +11,10 @@ from elastune.space import Space, grid_search
 
 def test_one_trial_on_one_machine() -> None:
     script = Script(FIFO(1, R=2))
+    assert script.first.decisions == (m.Suggested("t-00000", script.config("t-00000")),)
     assert script.first.commands == (m.AddNode(1, "n0"),)
     first = script.at(5.0, ready("n0"))
-    assert first.decisions == (m.Suggested("t-00000", script.config("t-00000")),)
+    assert first.decisions == ()
     assert first.commands == (script.start(2, "t-00000", ("n0", 0), 2),)
     assert script.at(6.0, reported("t-00000", 1, 0.5)).commands == ()
     last = script.at(7.0, reported("t-00000", 2, 0.4), paused("t-00000", 2))

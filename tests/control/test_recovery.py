@@ -237,10 +237,10 @@ def test_faults_of_the_past_do_not_come_again() -> None:
 
 def test_another_algorithm_cannot_go_on_with_the_journal_and_both_commands_are_named() -> None:
     session = world(SuccessiveHalving(4, 1, 9, 3), devices=4).start().turns(4)
-    other = world(FIFO(4, R=9), devices=4).experiment.controller()
+    other = world(SuccessiveHalving(4, 3, 9, 3), devices=4).experiment.controller()
     with pytest.raises(JournalDamaged, match="cannot be replayed") as error:
         recover(session.journal, other, KEY, ignore)
-    assert "until_iteration=1," in str(error.value) and "until_iteration=9," in str(error.value)
+    assert "until_iteration=1," in str(error.value) and "until_iteration=3," in str(error.value)
     assert "Resume with the version" in str(error.value)
 
 

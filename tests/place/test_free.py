@@ -10,30 +10,87 @@ from elastune.messages import Slot
 from elastune.place import FreeSlots
 
 
+def one(free: FreeSlots) -> Slot:
+    slots = free.take()
+    assert slots is not None and len(slots) == 1
+    return slots[0]
+
+
+def test_a_trial_narrower_than_a_machine_gets_the_machine_it_fits_best() -> None:
+    free = FreeSlots()
+    for node, devices in (("n0", 4), ("n1", 3), ("n2", 2)):
+        free.add_node(node, devices)
+    assert free.take(3) == (Slot("n1", 0), Slot("n1", 1), Slot("n1", 2))
+    assert free.take(2) == (Slot("n2", 0), Slot("n2", 1))
+    assert free.take(2) == (Slot("n0", 0), Slot("n0", 1))
+    assert free.take(3) is None, "two are free: it would not fit"
+    assert len(free) == 2
+
+
+def test_a_trial_wider_than_a_machine_gets_whole_machines_or_nothing() -> None:
+    free = FreeSlots()
+    for node in ("n0", "n1", "n2"):
+        free.add_node(node, 2)
+    one(free)
+    assert free.take(6) is None and free.take(3) is None and len(free) == 5
+    assert free.take(4) == (Slot("n1", 0), Slot("n1", 1), Slot("n2", 0), Slot("n2", 1))
+
+
+def test_a_trial_that_grows_keeps_what_it_holds_where_it_can() -> None:
+    free = FreeSlots()
+    for node in ("n0", "n1"):
+        free.add_node(node, 4)
+    held = free.take(2)
+    assert held is not None
+    wider = free.resize(held, 4)
+    assert wider == (*held, Slot("n0", 2), Slot("n0", 3)) and len(free) == 4
+    assert free.resize(wider, 8) == (*wider, *(Slot("n1", device) for device in range(4)))
+    assert len(free) == 0
+
+
+def test_a_trial_that_cannot_grow_where_it_is_moves_or_stays() -> None:
+    free = FreeSlots()
+    free.add_node("n0", 2)
+    free.add_node("n1", 4)
+    first, _ = one(free), one(free)
+    assert free.resize((first,), 3) == (Slot("n1", 0), Slot("n1", 1), Slot("n1", 2))
+    assert free.resize((first,), 3) is None and len(free) == 1
+
+
+def test_a_trial_that_shrinks_gives_up_its_last_slots() -> None:
+    free = FreeSlots()
+    for node in ("n0", "n1"):
+        free.add_node(node, 2)
+    held = free.take(4)
+    assert held is not None
+    assert free.resize(held, 2) == held[:2] and free.resize(held, 1) == held[:1]
+    assert free.resize(held, 3) is None, "it would straddle"
+
+
 def test_the_devices_of_the_machine_that_came_first_go_first() -> None:
     free = FreeSlots()
     free.add_node("n1", 2)
     free.add_node("n0", 1)
-    assert [free.take() for _ in range(3)] == [Slot("n1", 0), Slot("n1", 1), Slot("n0", 0)]
+    assert [one(free) for _ in range(3)] == [Slot("n1", 0), Slot("n1", 1), Slot("n0", 0)]
 
 
 def test_what_comes_back_goes_out_again_lowest_first() -> None:
     free = FreeSlots()
     free.add_node("n0", 3)
-    taken = [free.take() for _ in range(3)]
+    taken = [one(free) for _ in range(3)]
     for slot in (taken[2], taken[0]):
         free.give(slot)
-    assert free.take() == Slot("n0", 0)
+    assert one(free) == Slot("n0", 0)
 
 
 def test_a_machine_that_was_taken_out_gets_nothing_back() -> None:
     free = FreeSlots()
     free.add_node("n0", 2)
     free.add_node("n1", 1)
-    taken = free.take()
+    taken = one(free)
     free.remove_node("n0")
     free.give(taken)
-    assert len(free) == 1 and free.take() == Slot("n1", 0)
+    assert len(free) == 1 and one(free) == Slot("n1", 0)
 
 
 def test_the_order_stays_when_a_machine_is_taken_out() -> None:
@@ -42,7 +99,7 @@ def test_the_order_stays_when_a_machine_is_taken_out() -> None:
         free.add_node(node, 2)
     free.take()
     free.remove_node("n0")
-    assert [free.take() for _ in range(2)] == [Slot("n1", 0), Slot("n1", 1)]
+    assert [one(free) for _ in range(2)] == [Slot("n1", 0), Slot("n1", 1)]
 
 
 class AgainstASet(RuleBasedStateMachine):
@@ -76,7 +133,7 @@ class AgainstASet(RuleBasedStateMachine):
     @rule()
     def take(self) -> None:
         expected = min(self.free, key=lambda slot: (self.order.index(slot.node), slot.device))
-        assert self.real.take() == expected
+        assert one(self.real) == expected
         self.free.remove(expected)
         self.taken.append(expected)
 

@@ -200,12 +200,12 @@ def test_a_lost_machine_ends_what_is_on_it_and_its_bill() -> None:
     view = RunView.of([*begin, record(10.0, NodeLost("a", "revoked")), record(20.0)])
     assert set(view.segments()) == {
         Busy(A0, "t", 0.0, 10.0, "lost"),
-        Busy(B0, "t", 0.0, 20.0, "open"),
+        Busy(B0, "t", 0.0, 10.0, "lost"),
         Busy(A1, "u", 0.0, 10.0, "lost"),
     }
     assert view.machines == [MachineUse("a", 2, 0.0, 10.0), MachineUse("b", 1, 0.0, 20.0)]
     assert view.cost_usd() == pytest.approx(0.040) and view.cost_usd(5.0) == pytest.approx(0.015)
-    assert view.busy_device_s() == pytest.approx(40.0) and view.utilisation() == pytest.approx(1.0)
+    assert view.busy_device_s() == pytest.approx(30.0) and view.utilisation() == pytest.approx(0.75)
 
 
 def test_a_released_machine_is_paid_until_it_is_given_back_and_may_come_again() -> None:

@@ -74,6 +74,8 @@ class _Running:
     offset: int
     iteration: int
     saved_s: float
+    slots: tuple[m.Slot, ...]
+    next_slots: tuple[m.Slot, ...] | None = None
     asked_to: Literal["go on", "pause", "stop"] = "go on"
 
 
@@ -85,6 +87,7 @@ class SimulatedCluster:
     speedup: Callable[[int], float] = perfect_speedup
     faults: Sequence[Fault] = ()
     start_s: float = 0.0
+    resize_s: float = 0.0
     checkpoint_every_s: float = 60.0
     with_checkpoints: bool = True
     seed: int = 0
@@ -129,6 +132,8 @@ class SimulatedCluster:
             match command:
                 case m.StartTrial():
                     self._start(command)
+                case m.ResizeTrial():
+                    self._resize(command)
                 case m.PauseTrial() | m.StopTrial():
                     self._ask(command)
                 case m.AddNode():
@@ -184,7 +189,7 @@ class SimulatedCluster:
 
     def _remove(self, node: str) -> None:
         self._nodes.pop(node, None)
-        on_node = [t for t, running in self._trials.items() if any(slot.node == node for slot in running.command.slots)]
+        on_node = [t for t, running in self._trials.items() if any(slot.node == node for slot in running.slots)]
         for trial in on_node:
             del self._trials[trial]
 
@@ -197,7 +202,7 @@ class SimulatedCluster:
             self._at(self.now_s, self._report_damage, command)
             return
         curve, offset = self.workload.curve(command.config), self.stragglers.offset(command.trial, command.attempt)
-        running = _Running(command, curve, offset, command.iteration, self.now_s)
+        running = _Running(command, curve, offset, command.iteration, self.now_s, command.slots)
         self._trials[command.trial] = running
         self._next_step(running, self.start_s)
 
@@ -208,7 +213,7 @@ class SimulatedCluster:
 
     def _next_step(self, running: _Running, after_s: float) -> None:
         command, iteration = running.command, running.iteration + 1
-        step_s = self.workload.step_s(command.config, iteration) / self.speedup(len(command.slots))
+        step_s = self.workload.step_s(command.config, iteration) / self.speedup(len(running.slots))
         step_s *= self.stragglers.factor(running.offset, iteration)
         self._at(self.now_s + after_s + step_s, self._step, running)
 
@@ -228,6 +233,9 @@ class SimulatedCluster:
         if running.asked_to != "go on" or (until is not None and running.iteration >= until):
             self._leave(m.TrialPaused, running)
             return
+        if running.next_slots is not None:
+            self._move(running)
+            return
         if self.now_s - running.saved_s >= self.checkpoint_every_s and (saved := self._save(running)) is not None:
             self._events.append(m.TrialCheckpointed(command.trial, command.attempt, saved))
         self._next_step(running, 0.0)
@@ -246,6 +254,23 @@ class SimulatedCluster:
         command = running.command
         del self._trials[command.trial]
         self._events.append(event(command.trial, command.attempt, running.iteration, self._save(running)))
+
+    def _resize(self, command: m.ResizeTrial) -> None:
+        running = self._trials.get(command.trial)
+        if running is not None and running.command.attempt == command.attempt:
+            running.next_slots = command.slots
+
+    def _move(self, running: _Running) -> None:
+        """At a report: save, take the new slots, go on. On a machine that is gone there is nothing to go on with."""
+        command = running.command
+        assert running.next_slots is not None
+        if any(slot.node not in self._nodes for slot in running.next_slots):
+            self._kill(running, "the machine it should move to is gone")
+            return
+        running.slots, running.next_slots = running.next_slots, None
+        saved = self._save(running)
+        self._events.append(m.TrialResized(command.trial, command.attempt, running.slots, running.iteration, saved))
+        self._next_step(running, self.resize_s)
 
     def _ask(self, command: m.PauseTrial | m.StopTrial) -> None:
         running = self._trials.get(command.trial)

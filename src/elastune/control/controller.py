@@ -142,22 +142,34 @@ class Controller:
 
     def _fill(self) -> None:
         """Bring machines and trials to what the allocator wants; end the run when there is nothing left to do."""
-        if self._ending is not None:
-            if not self._schedule.widths and not self.done:
-                self._finish(*self._ending)
-            return
+        if self._ending is None:
+            self._bring_to_target()
+        if self._ending is not None and not self._schedule.widths and not self.done:
+            self._finish(*self._ending)
+
+    def _bring_to_target(self) -> None:
         free = len(self.fleet.free)
-        while (wanted := free - len(self._schedule.waiting)) > 0:
-            groups = [group for group in self._algorithm.more(wanted, self._at_s) if group]
+        while (wanted := free - len(self._schedule.waiting)) > 0 or self._idle:
+            groups = [group for group in self._algorithm.more(max(wanted, 1), self._at_s) if group]
             if not groups:
                 break
             self._queue(groups)
-        if free and not self._schedule.waiting and not self._schedule.widths and not self._timers:
+        if self._idle and not self._timers:
             self._succeed()
             return
         target = self._allocator.allocate(View(free, self._schedule.widths, self._schedule.waiting), self._at_s)
         self._schedule.follow(target, self.trials)
         self._hold(target.machines)  # at last: who has just got a trial is not idle
+        stuck = not self._schedule.widths and self._schedule.waiting and not self._timers
+        if stuck and self.fleet.nodes and all(node.devices for node in self.fleet.nodes.values()):
+            trial_id = next(iter(self._schedule.waiting))
+            width = target.widths.get(trial_id, 0)
+            self._end("failed", f"trial {trial_id} waits for {width} devices that no set of machines here can offer")
+
+    @property
+    def _idle(self) -> bool:
+        """Nothing runs and nothing waits: if the algorithm has no more, nothing ever will."""
+        return not self._schedule.waiting and not self._schedule.widths
 
     def _hold(self, machines: int) -> None:
         add, release = self.fleet.change(machines)
@@ -211,6 +223,9 @@ class Controller:
         self._answer.note("warning", f"machine {node.id} is gone: {event.reason}")
         for trial_id in sorted(node.trials):
             trial = self.trials[trial_id]
+            if all(slot.node != node.id for slot in trial.slots):  # it was only about to come here
+                self._schedule.stay(trial)
+                continue
             self._left(trial)
             if not trial.over:
                 self._schedule.requeue(trial)
@@ -271,6 +286,12 @@ class Controller:
     def _on_checkpointed(self, event: m.TrialCheckpointed) -> None:
         if (trial := self._current(event)) is not None:
             self._keeper.keep(trial, event.checkpoint)
+
+    def _on_resized(self, event: m.TrialResized) -> None:
+        if (trial := self._current(event)) is not None:
+            self._schedule.resized(trial, event.slots)
+            self._keeper.keep(trial, event.checkpoint)
+            self._changed = True
 
     def _on_paused(self, event: m.TrialPaused) -> None:
         if (trial := self._current(event)) is None:
@@ -403,6 +424,7 @@ class Controller:
         m.NodeLost: _on_node_lost,
         m.TrialReported: _on_reported,
         m.TrialCheckpointed: _on_checkpointed,
+        m.TrialResized: _on_resized,
         m.TrialPaused: _on_paused,
         m.TrialReturned: _on_returned,
         m.TrialFailed: _on_failed,

@@ -4,6 +4,8 @@ machine.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from elastune.control.spending import Spending
 from elastune.control.state import Node
 from elastune.messages import NodeReady, Slot
@@ -50,14 +52,21 @@ class Fleet:
         self.spending.end(node_id, at_s)
         return self.nodes.pop(node_id)
 
-    def take(self, trial: str, width: int) -> tuple[Slot, ...]:
-        slots = tuple(self.free.take() for _ in range(width))
-        for slot in slots:
-            self.nodes[slot.node].trials.add(trial)
-        return slots
+    def take(self, trial: str, width: int) -> tuple[Slot, ...] | None:
+        return self._hold(trial, self.free.take(width))
 
-    def give(self, trial: str, slots: tuple[Slot, ...]) -> None:
+    def resize(self, trial: str, held: tuple[Slot, ...], width: int) -> tuple[Slot, ...] | None:
+        return self._hold(trial, self.free.resize(held, width))
+
+    def give(self, trial: str, slots: Iterable[Slot], kept: tuple[Slot, ...]) -> None:
+        """Slots of a trial come back; on the machines where it keeps some it stays."""
+        stays = {slot.node for slot in kept}
         for slot in slots:
             self.free.give(slot)
-            if (node := self.nodes.get(slot.node)) is not None:
+            if slot.node not in stays and (node := self.nodes.get(slot.node)) is not None:
                 node.trials.discard(trial)
+
+    def _hold(self, trial: str, slots: tuple[Slot, ...] | None) -> tuple[Slot, ...] | None:
+        for slot in slots or ():
+            self.nodes[slot.node].trials.add(trial)
+        return slots

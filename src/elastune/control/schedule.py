@@ -7,6 +7,7 @@ from elastune.allocate.base import Target
 from elastune.control.answer import Answer
 from elastune.control.fleet import Fleet
 from elastune.control.state import Trial
+from elastune.messages import Slot
 
 
 class Schedule:
@@ -27,16 +28,26 @@ class Schedule:
         self.queue(trial)
 
     def follow(self, target: Target, trials: dict[str, Trial]) -> None:
-        """Pause who shall run no longer, start who shall."""
-        for trial_id in [trial_id for trial_id in self.widths if trial_id not in target.widths]:
-            self.pause(trials[trial_id], None)
+        """Pause who shall run no longer, then make narrower, wider, and start whom there is a place for."""
+        changes = []
+        for trial_id, width in self.widths.items():
+            wanted = target.widths.get(trial_id)
+            if wanted is None:
+                self.pause(trials[trial_id], None)
+            elif wanted != width:
+                changes.append((wanted > width, trial_id, wanted))
+        for _, trial_id, wanted in sorted(changes, key=lambda change: change[0]):
+            self.resize(trials[trial_id], wanted)
         for trial_id in [trial_id for trial_id in target.widths if trial_id not in self.widths]:
             self.start(trials[trial_id], target.widths[trial_id])
 
     def start(self, trial: Trial, width: int) -> None:
+        slots = self._fleet.take(trial.id, width)
+        if slots is None:
+            return
         del self.waiting[trial.id]
         self.widths[trial.id] = width
-        trial.slots = self._fleet.take(trial.id, width)
+        trial.slots = slots
         trial.status, trial.leaving = "running", False
         trial.attempt += 1
         checkpoint = trial.checkpoints[-1] if trial.checkpoints else None
@@ -55,6 +66,29 @@ class Schedule:
             )
         )
 
+    def resize(self, trial: Trial, width: int) -> None:
+        """Told once: until it has happened, and while the trial leaves, its width stays what it is."""
+        if trial.leaving or trial.next_slots:
+            return
+        slots = self._fleet.resize(trial.id, trial.slots, width)
+        if slots is not None:
+            trial.next_slots = slots
+            self.widths[trial.id] = width
+            self._answer.order(m.ResizeTrial, trial.id, trial.attempt, slots)
+
+    def resized(self, trial: Trial, slots: tuple[Slot, ...]) -> None:
+        """The trial is where it was told to go; what it held before and needs no longer is free."""
+        if slots == trial.next_slots:
+            before, trial.slots, trial.next_slots = trial.slots, slots, ()
+            self._fleet.give(trial.id, [slot for slot in before if slot not in slots], slots)
+
+    def stay(self, trial: Trial) -> None:
+        """Where the trial was told to go there is no place any more."""
+        given_up, trial.next_slots = trial.next_slots, ()
+        self.widths[trial.id] = len(trial.slots)
+        self._fleet.give(trial.id, [slot for slot in given_up if slot not in trial.slots], trial.slots)
+        self._answer.order(m.ResizeTrial, trial.id, trial.attempt, trial.slots)
+
     def pause(self, trial: Trial, within_s: float | None) -> None:
         """Said again where it was said before without a limit: now there is one."""
         if not trial.leaving or within_s is not None:
@@ -69,6 +103,6 @@ class Schedule:
             self._answer.order(m.StopTrial, trial.id, trial.attempt, within_s)
 
     def left(self, trial: Trial) -> None:
-        self._fleet.give(trial.id, trial.slots)
+        self._fleet.give(trial.id, dict.fromkeys(trial.slots + trial.next_slots), ())
         del self.widths[trial.id]
-        trial.slots = ()
+        trial.slots = trial.next_slots = ()

@@ -30,6 +30,8 @@ class Trial:
     failures: int = 0
     """In a row, without a new iteration in between."""
     slots: tuple[Slot, ...] = ()
+    next_slots: tuple[Slot, ...] = ()
+    """Where it was told to go on, until it has."""
     leaving: bool = False
     checkpoints: list[Checkpoint] = field(default_factory=list)
 

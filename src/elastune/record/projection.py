@@ -43,6 +43,7 @@ from elastune.messages import (
     TrialLost,
     TrialPaused,
     TrialReported,
+    TrialResized,
     TrialReturned,
     TrialStatus,
     to_float,
@@ -240,6 +241,11 @@ class RunView:
             case TrialCheckpointed():
                 if trial := self.trials.get(event.trial):
                     trial.saved(event.checkpoint)
+            case TrialResized():
+                if trial := self.trials.get(event.trial):
+                    trial.saved(event.checkpoint)
+                    self._leaves(trial, "left")
+                    self._holds(trial, event.slots)
             case TrialPaused() | TrialReturned():
                 if trial := self.trials.get(event.trial):
                     trial.iteration = max(trial.iteration, event.iteration)
@@ -307,32 +313,32 @@ class RunView:
         trial = self.trials.setdefault(command.trial, TrialView(command.trial, command.config))
         if command.attempt == trial.attempt and trial.slots:
             return  # submitted again after a resume: it is there already
-        self._leaves(trial, trial.slots, "left")
+        self._leaves(trial, "left")
         trial.status, trial.reason = "running", ""
         trial.config, trial.lineage = command.config, command.lineage
         trial.attempts += command.attempt != trial.attempt
         trial.attempt = command.attempt
-        trial.slots, trial.held_from_s = tuple(sorted(set(command.slots))), self.at_s
         trial.start_s = self.at_s if trial.start_s is None else trial.start_s
-        trial.end_s = None
-        self._on_devices[trial.id] = trial
+        self._holds(trial, command.slots)
 
     def _attempt_over(self, trial: TrialView, attempt: int, end: BusyEnd) -> None:
         if attempt == trial.attempt:
-            self._leaves(trial, trial.slots, end)
+            self._leaves(trial, end)
 
-    def _leaves(self, trial: TrialView, slots: tuple[Slot, ...], end: BusyEnd) -> None:
-        if not slots:
-            return
-        trial.segments += [Busy(slot, trial.id, trial.held_from_s, self.at_s, end) for slot in slots]
-        trial.slots = tuple(slot for slot in trial.slots if slot not in slots)
-        if not trial.slots:
-            trial.end_s = self.at_s
-            self._on_devices.pop(trial.id, None)
+    def _holds(self, trial: TrialView, slots: tuple[Slot, ...]) -> None:
+        trial.slots, trial.held_from_s, trial.end_s = tuple(sorted(set(slots))), self.at_s, None
+        self._on_devices[trial.id] = trial
+
+    def _leaves(self, trial: TrialView, end: BusyEnd) -> None:
+        if trial.slots:
+            trial.segments += [Busy(slot, trial.id, trial.held_from_s, self.at_s, end) for slot in trial.slots]
+            trial.slots, trial.end_s = (), self.at_s
+            del self._on_devices[trial.id]
 
     def _node_over(self, node: str, end: BusyEnd, billed_until_s: float | None = None) -> None:
         for trial in list(self._on_devices.values()):
-            self._leaves(trial, tuple(slot for slot in trial.slots if slot.node == node), end)
+            if any(slot.node == node for slot in trial.slots):  # a gang falls with any of its members
+                self._leaves(trial, end)
         place = self._held.pop(node, None)
         if place is not None:
             self._uses[place] = replace(self._uses[place], to_s=self.at_s if billed_until_s is None else billed_until_s)
