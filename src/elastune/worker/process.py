@@ -12,15 +12,16 @@ import traceback
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 import cloudpickle
 
 from elastune import messages as m
 from elastune.errors import ElastuneError, SpecError
 from elastune.record.checkpoints import CheckpointDamagedError, CheckpointStore
-from elastune.worker import wire
+from elastune.worker import gang, wire
 from elastune.worker.session import Context, Trainer, as_trainer, set_session
 
 
@@ -49,16 +50,19 @@ class DriverGone(BaseException):
 
 
 class Worker:
-    def __init__(self, connection: wire.Wire, setup: WorkerSetup, trainer: Trainer) -> None:
+    def __init__(
+        self, connection: wire.Wire, setup: WorkerSetup, trainer: Trainer, listener: socket.socket, secret: bytes
+    ) -> None:
         self._wire, self._setup, self._trainer = connection, setup, trainer
+        self._listener, self._secret = listener, secret
         self._inbox: list[wire.ToWorker] = []
 
     def run(self) -> None:
         """Train what comes, until the driver is gone."""
         while True:
-            command = self.next(wait=True)
-            if isinstance(command, m.StartTrial):
-                self._train(command)
+            begin = self.next(wait=True)
+            if isinstance(begin, wire.Begin):
+                self._train(begin)
 
     def next(self, wait: bool) -> wire.ToWorker | None:
         """The next command; None if there is none and we shall not wait."""
@@ -79,10 +83,14 @@ class Worker:
         except OSError as error:
             raise DriverGone from error
 
-    def _train(self, command: m.StartTrial) -> None:
-        trial = TrialSession(self, self._setup, command)
-        with _own_log(self._setup.logs / f"{command.trial}.log"):
+    def _train(self, begin: wire.Begin) -> None:
+        command = begin.command
+        suffix = f".{begin.rank}" if begin.rank else ""
+        with _own_log(self._setup.logs / f"{command.trial}{suffix}.log"):
+            trial = TrialSession(self, self._setup, begin)
             try:
+                if len(command.slots) > 1:
+                    trial.meet(gang.form(begin, self._listener, self._secret))
                 trial.restore()
                 _reseed(trial.context.seed)
                 set_session(trial)
@@ -105,8 +113,10 @@ class Worker:
 class TrialSession:
     """A trial in progress. Its run travels with the start, so a report waits for nobody until the run is used up."""
 
-    def __init__(self, worker: Worker, setup: WorkerSetup, command: m.StartTrial) -> None:
+    def __init__(self, worker: Worker, setup: WorkerSetup, begin: wire.Begin) -> None:
+        command = begin.command
         self._worker, self._setup, self._command = worker, setup, command
+        self._gang: gang.Gang | None = None
         self._iteration = command.iteration
         self._saved_iteration = command.iteration
         self._saved_at = time.monotonic()
@@ -115,14 +125,20 @@ class TrialSession:
         self._restored: object = None
         self._asked = command.checkpoint is None
         seed = zlib.crc32(f"{setup.seed} {command.trial}".encode())
-        self.context = Context(command.trial, 0, len(command.slots), seed)
+        self.context = Context(command.trial, begin.rank, len(command.slots), seed)
+
+    def meet(self, members: gang.Gang) -> None:
+        self._gang = members
+        self.context = replace(self.context, master=members.master)
 
     def restore(self) -> None:
         if self._command.checkpoint is not None:
             self._restored = self._setup.checkpoints.load(self._command.checkpoint)
 
     def tidy(self) -> None:
-        """A checkpoint that is a file or a folder was unpacked for this trial only."""
+        """What was made for this trial only: the unpacked files of its checkpoint, the ties to its other members."""
+        if self._gang is not None:
+            self._gang.close()
         if isinstance(self._restored, Path):
             shutil.rmtree(self._restored.parent, ignore_errors=True)
 
@@ -133,24 +149,48 @@ class TrialSession:
     def report(self, metrics: m.Metrics, checkpoint: object) -> None:
         if self._left:
             raise Leave  # the user's code has swallowed it once
-        command = self._command
         self._iteration += 1
         self._checkpoint = checkpoint
-        reported = m.TrialReported(command.trial, command.attempt, self._iteration, metrics)
+        if self.context.rank > 0:
+            assert self._gang is not None
+            if not self._gang.goes_on():
+                self._leave()
+            return
+        reported = m.TrialReported(self._command.trial, self._command.attempt, self._iteration, metrics)
         if not self._asked:
             self._warn_about_ignored_checkpoint()
-        asked_to = self._asked_to()
-        if asked_to is not None or self._iteration == command.until_iteration:
-            saved = None if isinstance(asked_to, m.StopTrial) else self._save(reported)
-            self._worker.tell(reported, m.TrialPaused(command.trial, command.attempt, self._iteration, saved))
+        if self._goes_on(reported, self._asked_to()):
+            if self._gang is not None:
+                self._gang.tell(go_on=True)
+        elif self._gang is not None or self._command.final:
+            self._leave()
+        else:
             self._hold()
-        elif (saved := self._save(reported) if self._is_due(checkpoint) else None) is not None:
-            self._worker.tell(reported, m.TrialCheckpointed(command.trial, command.attempt, saved))
+
+    def _goes_on(self, reported: m.TrialReported, asked: m.PauseTrial | m.StopTrial | m.ResizeTrial | None) -> bool:
+        """Send the report, with a checkpoint where one is due. Whether the trial goes on here after it."""
+        trial, attempt, iteration = reported.trial, reported.attempt, reported.iteration
+        if isinstance(asked, m.PauseTrial | m.StopTrial) or iteration == self._command.until_iteration:
+            saved = None if isinstance(asked, m.StopTrial) else self._save(reported)
+            self._worker.tell(reported, m.TrialPaused(trial, attempt, iteration, saved))
+            return False
+        if asked is not None:
+            self._worker.tell(reported, m.TrialResized(trial, attempt, asked.slots, iteration, self._save(reported)))
+            self._leave()
+        if (saved := self._save(reported) if self._is_due(self._checkpoint) else None) is not None:
+            self._worker.tell(reported, m.TrialCheckpointed(trial, attempt, saved))
         else:
             self._worker.tell(reported)
+        return True
+
+    def _leave(self) -> NoReturn:
+        self._left = True
+        if self._gang is not None and self.context.rank == 0:
+            self._gang.tell(go_on=False)
+        raise Leave
 
     def returned(self) -> None:
-        if self._left:
+        if self._left or self.context.rank > 0:
             return
         command = self._command
         saved = self._save(None) if self._iteration > self._saved_iteration else None
@@ -173,11 +213,16 @@ class TrialSession:
         final = isinstance(error, SpecError)
         self._worker.tell(m.TrialFailed(command.trial, command.attempt, what, text[-LONGEST_TRACEBACK:], final))
 
-    def _asked_to(self) -> m.PauseTrial | m.StopTrial | None:
+    def _asked_to(self) -> m.PauseTrial | m.StopTrial | m.ResizeTrial | None:
+        """What the driver wants by now. Leaving goes before moving; to move where the trial is, is to stay."""
+        asked: m.PauseTrial | m.StopTrial | m.ResizeTrial | None = None
         while (command := self._worker.next(wait=False)) is not None:
-            if not isinstance(command, m.StartTrial) and command.attempt == self._command.attempt:
+            if isinstance(command, wire.Begin) or command.attempt != self._command.attempt:
+                continue
+            if not isinstance(command, m.ResizeTrial):
                 return command
-        return None
+            asked = command if command.slots != self._command.slots else None
+        return asked
 
     def _save(self, reported: m.TrialReported | None) -> m.Checkpoint | None:
         """Save what report() was given. If that fails, the report itself still counts."""
@@ -201,18 +246,21 @@ class TrialSession:
 
         Only as its very next attempt: after one elsewhere, what is in memory here is out of date.
         """
-        while not self._command.final:
-            command = self._worker.next(wait=True)
-            if not isinstance(command, m.StartTrial):
+        while True:
+            begin = self._worker.next(wait=True)
+            if not isinstance(begin, wire.Begin):
                 continue
-            before = self._command
-            if (command.trial, command.lineage, command.attempt) == (before.trial, before.lineage, before.attempt + 1):
+            before, command = self._command, begin.command
+            same = (command.trial, command.lineage, command.attempt) == (
+                before.trial,
+                before.lineage,
+                before.attempt + 1,
+            )
+            if same and len(command.slots) == 1:
                 self._command, self._saved_at = command, time.monotonic()
                 return
-            self._worker.put_back(command)
-            break
-        self._left = True
-        raise Leave
+            self._worker.put_back(begin)
+            self._leave()
 
     def _warn_about_ignored_checkpoint(self) -> None:
         self._asked = True
@@ -244,10 +292,12 @@ def work(address: tuple[str, int], secret: bytes, launch: int, setup: WorkerSetu
         trainer = as_trainer(cloudpickle.loads(setup.trainable))
     except Exception as failure:
         error = f"the training code cannot be loaded in a worker: {type(failure).__name__}: {failure}"
-    connection.send(wire.encode(wire.Hello(wire.proof(secret, nonce), launch, error)))
+    listener = socket.create_server((connection.sock.getsockname()[0], 0))
+    port = listener.getsockname()[1]
+    connection.send(wire.encode(wire.Hello(wire.proof(secret, nonce), launch, port, error)))
     if trainer is not None:
         with suppress(DriverGone):
-            Worker(connection, setup, trainer).run()
+            Worker(connection, setup, trainer, listener, secret).run()
 
 
 def add_paths(paths: Iterable[str]) -> None:

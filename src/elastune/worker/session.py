@@ -21,12 +21,16 @@ Trainer = Callable[[Config], object]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Where the code runs. The seed belongs to the trial: it is the same after a restart."""
+    """Where the code runs. The seed belongs to the trial: it is the same after a restart.
+
+    A trial on several devices runs in as many processes; `master` is an address at rank 0 where they can meet.
+    """
 
     trial_id: str = "local"
     rank: int = 0
     world_size: int = 1
     seed: int = 0
+    master: tuple[str, int] | None = None
 
 
 class Session(Protocol):

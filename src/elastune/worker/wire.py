@@ -13,14 +13,12 @@ import struct
 
 import msgspec
 
-from elastune.messages import AnyEvent, PauseTrial, StartTrial, StopTrial
+from elastune.messages import AnyEvent, PauseTrial, ResizeTrial, StartTrial, StopTrial
 
 _LENGTH = struct.Struct("!I")
 _CHUNK = 1 << 16
 NONCE_BYTES = 32
 LONGEST_HELLO = 1 << 14
-
-ToWorker = StartTrial | PauseTrial | StopTrial
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -28,7 +26,20 @@ class Hello(msgspec.Struct, frozen=True):
 
     proof: bytes
     launch: int
+    port: int = 0
+    """Where it listens for the other members of a gang that it leads."""
     error: str = ""
+
+
+class Begin(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
+    """Start a trial as one of its members."""
+
+    command: StartTrial
+    rank: int
+    leader: tuple[str, int]
+
+
+ToWorker = Begin | ResizeTrial | PauseTrial | StopTrial
 
 
 encode = msgspec.msgpack.Encoder().encode

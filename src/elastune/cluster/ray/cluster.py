@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
+import msgspec
 import ray
 
 from elastune import messages as m
@@ -48,9 +49,19 @@ class _Host:
     """The actor and the long call that is its life; Ray's types for them change from version to version."""
     failures: int
     wire: wire.Wire | None = None
-    trial: m.StartTrial | None = None
-    asked: m.PauseTrial | m.StopTrial | None = None
-    killed_for: str = ""
+    port: int = 0
+    gang: _Gang | None = None
+
+
+@dataclass(slots=True)
+class _Gang:
+    """A trial and the workers that run it, in the order of their ranks. Rank 0 speaks for all and is spoken to."""
+
+    trial: m.StartTrial
+    hosts: list[_Host]
+    asked: list[wire.ToWorker] = field(default_factory=list)
+    """What the trial was told and has not done yet: said again when it begins, here or elsewhere."""
+    begun: bool = False
 
 
 @dataclass(slots=True)
@@ -73,9 +84,9 @@ class RayCluster:
         self._devices = devices
         self._machines: dict[str, _Machine] = {}
         self._starting: dict[int, _Host] = {}
-        self._busy: dict[str, _Host] = {}
+        self._gangs: dict[str, _Gang] = {}
         self._events: list[m.AnyEvent] = []
-        self._kills: list[tuple[float, int, _Host, m.StartTrial, str]] = []
+        self._kills: list[tuple[float, int, str, int]] = []
         self._launches = 0
         self._last_id = 0
         self._checkpoints = setup.checkpoints
@@ -116,7 +127,7 @@ class RayCluster:
             match command:
                 case m.StartTrial():
                     self._start(command)
-                case m.PauseTrial() | m.StopTrial():
+                case m.ResizeTrial() | m.PauseTrial() | m.StopTrial():
                     self._ask(command)
                 case m.AddNode():
                     self._add(command.node)
@@ -126,8 +137,7 @@ class RayCluster:
                     self._drop(command.checkpoint)
 
     def inventory(self) -> m.Inventory:
-        running = {trial: host.trial.attempt for trial, host in self._busy.items() if host.trial is not None}
-        return m.Inventory(frozenset(self._machines), running)
+        return m.Inventory(frozenset(self._machines), {name: gang.trial.attempt for name, gang in self._gangs.items()})
 
     def wake(self) -> None:
         with suppress(BlockingIOError):  # it is full of wake-ups already
@@ -167,22 +177,20 @@ class RayCluster:
         return host
 
     def _remove(self, node: str) -> None:
+        """The machine goes; a gang that reaches to others falls with it, and its other workers are replaced."""
         machine = self._machines.pop(node, None)
         for host in machine.hosts.values() if machine is not None else ():
+            if host.gang is not None:
+                self._break_up(host.gang, spare=None)
             self._end(host)
 
-    def _end(self, host: _Host) -> m.StartTrial | None:
-        """The worker is no more. Returns the trial that it had."""
-        trial, host.trial, host.asked = host.trial, None, None
-        if trial is not None:
-            del self._busy[trial.trial]
+    def _end(self, host: _Host) -> None:
         self._starting.pop(host.launch, None)
         ray.kill(host.actor)
         if host.wire is not None:
             self._selector.unregister(host.wire)
             host.wire.close()
             host.wire = None
-        return trial
 
     def _check_starting(self) -> None:
         """A worker whose long call has ended before it connected, or that takes for ever, will never call."""
@@ -201,10 +209,11 @@ class RayCluster:
         if machine is None or machine.hosts.get(host.slot.device) is not host:
             return
         if machine.ready and host.failures < LAUNCHES:
-            trial = self._end(host)
+            self._end(host)
             again = self._launch(machine, host.slot, host.failures + 1)
-            if trial is not None:
-                self._occupy(again, trial)
+            if host.gang is not None:
+                again.gang = host.gang
+                again.gang.hosts[again.gang.hosts.index(host)] = again
         else:
             self._remove(host.slot.node)
             self._events.append(m.NodeLost(host.slot.node, reason))
@@ -236,16 +245,15 @@ class RayCluster:
             connection.close()
             self._start_failed(host, hello.error)
         else:
-            connection.longest = 1 << 31
+            connection.longest, host.port = 1 << 31, hello.port
             self._selector.register(connection, selectors.EVENT_READ, lambda: self._hear(host))
             self._welcome(host, connection)
 
     def _welcome(self, host: _Host, connection: wire.Wire) -> None:
         host.wire = connection
         del self._starting[host.launch]
-        for waiting in (host.trial, host.asked):
-            if waiting is not None:
-                self._send(host, waiting)
+        if host.gang is not None:
+            self._begin(host.gang)
         machine = self._machines[host.slot.node]
         if not machine.ready and all(other.wire is not None for other in machine.hosts.values()):
             machine.ready = True
@@ -260,60 +268,103 @@ class RayCluster:
             return
         for frame in frames:
             events = wire.decode_events(frame)
+            gang, last = host.gang, events[-1]
+            if gang is None or not isinstance(last, m.TrialEvent) or last.attempt != gang.trial.attempt:
+                continue  # what is left of a trial that is over
             self._events.extend(events)
-            last = events[-1]
-            if isinstance(last, m.TrialPaused | m.TrialReturned | m.TrialFailed | m.CheckpointDamaged):
-                self._vacate(host, last.trial, last.attempt)
+            match last:
+                case m.TrialPaused() | m.TrialReturned():
+                    self._disband(gang)
+                case m.TrialFailed() | m.CheckpointDamaged():
+                    self._break_up(gang, spare=host)
+                case m.TrialResized():
+                    self._move(gang, last)
 
     def _replace(self, host: _Host) -> None:
         """The worker died: its trial is lost, and a new one takes its place."""
-        reason = host.killed_for or "its worker process died"
-        trial = self._end(host)
-        if trial is not None:
-            self._events.append(m.TrialLost(trial.trial, trial.attempt, reason))
-        self._launch(self._machines[host.slot.node], host.slot, failures=0)
+        if host.gang is not None:
+            self._lose(host.gang, "its worker process died")
+        else:
+            self._renew(host)
 
-    # --------------------------------------------------------------------------------------------------------- trials
+    def _renew(self, host: _Host) -> None:
+        self._end(host)
+        machine = self._machines.get(host.slot.node)
+        if machine is not None and machine.hosts.get(host.slot.device) is host:
+            self._launch(machine, host.slot, failures=0)
 
-    def _start(self, command: m.StartTrial) -> None:
-        machine = self._machines.get(command.slots[0].node)
-        if machine is not None:
-            host = machine.hosts[command.slots[0].device]
-            self._occupy(host, command)
-            if host.wire is not None:
-                self._send(host, command)
+    # ---------------------------------------------------------------------------------------------------------- gangs
 
-    def _occupy(self, host: _Host, trial: m.StartTrial) -> None:
-        host.trial, host.asked = trial, None
-        self._busy[trial.trial] = host
+    def _start(self, command: m.StartTrial, asked: Sequence[wire.ToWorker] = ()) -> None:
+        if all(slot.node in self._machines for slot in command.slots):
+            hosts = [self._machines[slot.node].hosts[slot.device] for slot in command.slots]
+            gang = self._gangs[command.trial] = _Gang(command, hosts, list(asked))
+            for host in hosts:
+                host.gang = gang
+            self._begin(gang)
 
-    def _vacate(self, host: _Host, trial: str, attempt: int) -> None:
-        if host.trial is not None and (host.trial.trial, host.trial.attempt) == (trial, attempt):
-            host.trial = host.asked = None
-            del self._busy[trial]
-
-    def _ask(self, command: m.PauseTrial | m.StopTrial) -> None:
-        host = self._busy.get(command.trial)
-        if host is None or host.trial is None or host.trial.attempt != command.attempt:
+    def _begin(self, gang: _Gang) -> None:
+        """Once all its workers are there."""
+        if gang.begun or any(host.wire is None for host in gang.hosts):
             return
-        host.asked = command
-        if host.wire is not None:
-            self._send(host, command)
-        if command.within_s is not None:
-            reason = f"killed: no report within {command.within_s:g} s of being told to leave"
-            heappush(self._kills, (self._now_s() + command.within_s, command.id, host, host.trial, reason))
+        gang.begun = True
+        leader = gang.hosts[0]
+        assert leader.wire is not None
+        address = (leader.wire.sock.getpeername()[0], leader.port)
+        for rank, host in enumerate(gang.hosts):
+            self._send(host, wire.Begin(gang.trial, rank, address))
+        for command in gang.asked:
+            self._send(leader, command)
+
+    def _move(self, gang: _Gang, event: m.TrialResized) -> None:
+        """The trial has left at a report and starts again, with its checkpoint, where it was told to."""
+        self._disband(gang)
+        if any(slot.node not in self._machines for slot in event.slots):
+            self._events.append(m.TrialLost(event.trial, event.attempt, "the machine it should move to is gone"))
+            return
+        iteration = event.iteration if event.checkpoint is not None else 0
+        trial = msgspec.structs.replace(gang.trial, slots=event.slots, iteration=iteration, checkpoint=event.checkpoint)
+        self._start(trial, gang.asked)
+
+    def _disband(self, gang: _Gang) -> None:
+        """All its workers leave by themselves; what they are told next waits until they have."""
+        del self._gangs[gang.trial.trial]
+        for host in gang.hosts:
+            host.gang = None
+
+    def _break_up(self, gang: _Gang, spare: _Host | None) -> None:
+        """One of the workers is out of step: the others may wait for it for ever, and are replaced."""
+        self._disband(gang)
+        for host in gang.hosts:
+            if host is not spare:
+                self._renew(host)
+
+    def _lose(self, gang: _Gang, reason: str) -> None:
+        self._break_up(gang, spare=None)
+        self._events.append(m.TrialLost(gang.trial.trial, gang.trial.attempt, reason))
+
+    def _ask(self, command: m.ResizeTrial | m.PauseTrial | m.StopTrial) -> None:
+        gang = self._gangs.get(command.trial)
+        if gang is None or gang.trial.attempt != command.attempt:
+            return
+        if not isinstance(command, m.ResizeTrial) or not gang.begun:
+            gang.asked.append(command)
+        if gang.begun:
+            self._send(gang.hosts[0], command)
+        if not isinstance(command, m.ResizeTrial) and command.within_s is not None:
+            heappush(self._kills, (self._now_s() + command.within_s, command.id, command.trial, command.attempt))
 
     def _kill_what_is_due(self) -> None:
         while self._kills and self._kills[0][0] <= self._now_s():
-            _, _, host, trial, reason = heappop(self._kills)
-            if host.trial is trial and not host.killed_for:
-                host.killed_for = reason
-                self._replace(host)
+            _, _, trial, attempt = heappop(self._kills)
+            gang = self._gangs.get(trial)
+            if gang is not None and gang.trial.attempt == attempt:
+                self._lose(gang, "killed: no report in time after being told to leave")
 
     def _send(self, host: _Host, command: wire.ToWorker) -> None:
-        assert host.wire is not None
-        with suppress(OSError):  # the worker is gone: its end of the connection tells, and the trial counts as lost
-            host.wire.send(wire.encode(command))
+        if host.wire is not None:
+            with suppress(OSError):  # the worker is gone: its end of the connection tells, and the trial counts as lost
+                host.wire.send(wire.encode(command))
 
 
 class _WorkerActor:
