@@ -77,6 +77,26 @@ def counting(before: Callable[[int], None] = lambda done: None) -> Callable[[Map
     return train
 
 
+def once_out_of_step(rank: int, folder: Path, action: Callable[[], None]) -> Callable[[int], None]:
+    """In its first second iteration one of two ranks does something while the other waits for it, as it would in an
+    exchange of gradients.
+    """
+
+    def before(done: int) -> None:
+        import time
+
+        mine, other = (folder / f"waits-{each}" for each in (et.get_context().rank, 1 - et.get_context().rank))
+        if done == 2 and not mine.exists():
+            mine.touch()
+            while not other.exists():
+                time.sleep(0.001)
+            if et.get_context().rank == rank:
+                action()
+            time.sleep(600)
+
+    return before
+
+
 def test_the_members_of_a_gang_leave_at_the_same_report_and_only_rank_0_counts(
     drive: Callable[..., Driver], tmp_path: Path
 ) -> None:
@@ -130,11 +150,7 @@ def test_a_running_trial_grows_and_shrinks_at_a_report_without_losing_any(
 def test_a_member_that_is_killed_takes_the_trial_with_it_once_and_its_slots_work_again(
     rank: int, drive: Callable[..., Driver], tmp_path: Path
 ) -> None:
-    def die(done: int) -> None:
-        if done == 3 and et.get_context().rank == rank and not (tmp_path / "died").exists():
-            (tmp_path / "died").touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-
+    die = once_out_of_step(rank, tmp_path, lambda: os.kill(os.getpid(), signal.SIGKILL))
     driver = drive(counting(die))
     driver.start(SLOTS[:2], until=5)
     driver.until(m.TrialLost)
@@ -145,11 +161,10 @@ def test_a_member_that_is_killed_takes_the_trial_with_it_once_and_its_slots_work
 
 
 def test_a_member_that_raises_fails_the_trial_once(drive: Callable[..., Driver], tmp_path: Path) -> None:
-    def fail(done: int) -> None:
-        if done == 2 and et.get_context().rank == 1 and not (tmp_path / "failed").exists():
-            (tmp_path / "failed").touch()
-            raise ValueError("rank 1 has had enough")
+    def enough() -> None:
+        raise ValueError("rank 1 has had enough")
 
+    fail = once_out_of_step(1, tmp_path, enough)
     driver = drive(counting(fail))
     driver.start(SLOTS[:2], until=4)
     assert driver.until(m.TrialFailed).error == "ValueError: rank 1 has had enough"
