@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,8 +22,9 @@ def require_int(name: str, value: object, lowest: int) -> None:
 
 def require_number(name: str, value: object, *, zero: bool = False) -> None:
     """Refuse what is not a finite number above 0, or with `zero` of at least 0."""
-    finite = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not finite or not (value > 0 or (zero and value == 0)):  # type: ignore[operator]
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else -1
+    # A comparison is false for NaN, and exact for whole numbers that are too large for a float.
+    if not (0 < number <= sys.float_info.max or (zero and number == 0)):
         raise SpecError(f"{name}={value!r}: must be a number {'of at least' if zero else 'greater than'} 0")
 
 
