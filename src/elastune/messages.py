@@ -39,10 +39,11 @@ def to_float(value: Scalar) -> float | None:
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False, array_like=True, order=True):
-    """Where one worker process of a trial lives: a device of a machine."""
+    """Where one worker process of a trial lives: a device of a machine, or one lane of a device that trials share."""
 
     node: str
     device: int
+    lane: int = 0
 
 
 class Checkpoint(msgspec.Struct, frozen=True, gc=False):

@@ -22,7 +22,7 @@ from elastune import messages as m
 from elastune.errors import ElastuneError, SpecError
 from elastune.record.checkpoints import CheckpointDamagedError, CheckpointStore
 from elastune.worker import gang, wire
-from elastune.worker.session import Context, Trainer, as_trainer, set_session
+from elastune.worker.session import Context, Elastic, Trainer, as_trainer, set_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,7 @@ class TrialSession:
         self._left = False
         self._checkpoint: object = None
         self._restored: object = None
+        self._elastic: Elastic | None = None
         self._asked = command.checkpoint is None
         seed = zlib.crc32(f"{setup.seed} {command.trial}".encode())
         self.context = Context(command.trial, begin.rank, len(command.slots), seed)
@@ -146,11 +147,14 @@ class TrialSession:
         self._asked = True
         return self._restored
 
+    def attach(self, elastic: Elastic) -> None:
+        self._elastic = elastic
+
     def report(self, metrics: m.Metrics, checkpoint: object) -> None:
         if self._left:
             raise Leave  # the user's code has swallowed it once
         self._iteration += 1
-        self._checkpoint = checkpoint
+        self._checkpoint = self._elastic.save if checkpoint is None and self._elastic is not None else checkpoint
         if self.context.rank > 0:
             assert self._gang is not None
             if not self._gang.goes_on():

@@ -33,6 +33,17 @@ class Context:
     master: tuple[str, int] | None = None
 
 
+class Elastic(Protocol):
+    """Training that carries its state through a change of its workers without being called again."""
+
+    def save(self) -> object: ...
+
+    def load(self, checkpoint: Any) -> None: ...
+
+    def reform(self) -> None:
+        """The workers of the trial are others now: `get_context()` tells how many, and which one this is."""
+
+
 class Session(Protocol):
     """A trial in progress, as the worker sees it."""
 
@@ -41,6 +52,8 @@ class Session(Protocol):
     def report(self, metrics: Metrics, checkpoint: object) -> None: ...
 
     def checkpoint(self) -> object: ...
+
+    def attach(self, elastic: Elastic) -> None: ...
 
 
 _session: Session | None = None
@@ -71,6 +84,12 @@ def report(metrics: Mapping[str, object], checkpoint: object = None) -> None:
 def get_checkpoint() -> Any:
     """What was given to `report` as checkpoint when the trial was last saved; None when it starts from zero."""
     return None if _session is None else _session.checkpoint()
+
+
+def attach(elastic: Elastic) -> None:
+    """From now on `elastic` saves the trial, and workers that stay through a resize are not called again."""
+    if _session is not None:
+        _session.attach(elastic)
 
 
 def get_context() -> Context:
@@ -114,6 +133,9 @@ class Trainable(ABC):
     @abstractmethod
     def load(self, checkpoint: Any) -> None: ...
 
+    def reform(self) -> None:  # noqa: B027  one that trains alone has nothing to do
+        """The workers of the trial are others now: `get_context()` tells how many, and which one this is."""
+
 
 def as_trainer(trainable: object) -> Trainer:
     """The training function behind a trainable: a function of the configuration, or a Trainable class."""
@@ -140,7 +162,8 @@ def as_trainer(trainable: object) -> Trainer:
 def _train_class(cls: type[Trainable], config: Config) -> None:
     trainable = cls()
     trainable.setup(config)
+    attach(trainable)
     if (checkpoint := get_checkpoint()) is not None:
         trainable.load(checkpoint)
     while (metrics := trainable.step()) is not None:
-        report(metrics, checkpoint=trainable.save)
+        report(metrics)
