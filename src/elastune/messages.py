@@ -251,6 +251,8 @@ class StartTrial(Command, frozen=True, gc=False):
     until_iteration: int | None
     final: bool
     slots: tuple[Slot, ...]
+    share: float = 1.0
+    """The part of each device that the trial may use."""
 
 
 class PauseTrial(Command, frozen=True, gc=False):

@@ -34,8 +34,8 @@ from elastune.search import Searcher
 from elastune.simulation import Simulation
 from elastune.space import Space
 from elastune.spec import Mode, Retention
-from elastune.worker.process import WorkerSetup, add_paths
 from elastune.worker.session import as_trainer
+from elastune.worker.setup import WorkerSetup, add_paths
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -212,6 +212,7 @@ class Tuner:
         if simulation is not None:
             return simulation.cluster(self.experiment, view.at_s)
         from elastune.cluster.ray import RayCluster  # takes seconds to import, and a simulation does without
+        from elastune.provider import Here
 
         experiment, path = self.experiment, self.path.resolve()
         store = checkpoint_store(path, experiment.checkpoints)
@@ -219,7 +220,8 @@ class Tuner:
             self._code(), _paths(), store, path / "logs", experiment.checkpoint_every_s, experiment.seed
         )
         started_unix_s = view.started.started_unix_s if seq else None
-        return RayCluster(setup, experiment.devices, experiment.machines, started_unix_s, view.at_s)
+        provider = Here(experiment.machines, experiment.devices, experiment.settings.price_usd_per_device_hour)
+        return RayCluster(setup, provider, started_unix_s=started_unix_s, at_s=view.at_s)
 
     def _tidy(self, controller: Controller, journal: Journal, simulation: Simulation | None) -> None:
         """Remove what the driver before had no time to write down. Not earlier: now the journal has accepted us."""

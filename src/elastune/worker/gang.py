@@ -1,6 +1,6 @@
 """The members of a trial that runs in several processes, tied together.
 
-Rank 0 alone hears the driver. At every report it tells the others whether all go on, so that all leave at the same
+Rank 0 alone hears the driver. At every report it tells the others whether all go on, so that all stop at the same
 one. In training that exchanges gradients the ranks keep step anyway, and waiting for a byte costs next to nothing.
 """
 
@@ -16,7 +16,7 @@ from elastune.worker import wire
 FORM_S = 60.0
 """How long members wait for each other; a member that died by then is noticed by the driver."""
 _PORT = struct.Struct("!H")
-_GO_ON, _LEAVE = b"+", b"-"
+GO_ON, STEP_ASIDE, LEAVE = b"+", b"=", b"-"
 
 
 class Gang:
@@ -25,16 +25,16 @@ class Gang:
     def __init__(self, peers: list[socket.socket], master: tuple[str, int]) -> None:
         self._peers, self.master = peers, master
 
-    def tell(self, go_on: bool) -> None:
+    def tell(self, word: bytes) -> None:
         for peer in self._peers:
             with suppress(OSError):  # who is gone is noticed by the driver
-                peer.sendall(_GO_ON if go_on else _LEAVE)
+                peer.sendall(word)
 
-    def goes_on(self) -> bool:
+    def hear(self) -> bytes:
         try:
-            return self._peers[0].recv(1) == _GO_ON
+            return self._peers[0].recv(1) or LEAVE
         except OSError:
-            return False
+            return LEAVE
 
     def close(self) -> None:
         for peer in self._peers:
@@ -43,7 +43,7 @@ class Gang:
 
 def form(begin: wire.Begin, listener: socket.socket, secret: bytes) -> Gang:
     """Meet the other members. All that a framework needs to set up its own connections is a free port at rank 0."""
-    key = f"{begin.command.trial} {begin.command.attempt} {begin.command.iteration} {len(begin.command.slots)}".encode()
+    key = f"{begin.command.trial} {begin.gathering}".encode()
     if begin.rank > 0:
         return _join(begin, key, secret)
     host = listener.getsockname()[0]

@@ -38,8 +38,6 @@ class Elastic(Protocol):
 
     def save(self) -> object: ...
 
-    def load(self, checkpoint: Any) -> None: ...
-
     def reform(self) -> None:
         """The workers of the trial are others now: `get_context()` tells how many, and which one this is."""
 

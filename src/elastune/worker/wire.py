@@ -32,11 +32,28 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class Begin(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
-    """Start a trial as one of its members."""
+    """Start a trial, or go on with it, as one of its members.
+
+    Every gathering of workers for a trial has a number, and knows that of the one before it: a worker that was in that
+    one still has the trial's state in memory. `state` names it for the others, where it is not the checkpoint.
+    """
 
     command: StartTrial
     rank: int
     leader: tuple[str, int]
+    gathering: int
+    after: int = 0
+    state: bytes = b""
+
+
+class Said(msgspec.Struct, frozen=True, array_like=True):
+    """All that a worker ever says: events that belong together; none: it has begun what it was told to begin."""
+
+    events: tuple[AnyEvent, ...] = ()
+    state: bytes = b""
+    """With TrialResized: where the trial's state can be fetched."""
+    worn: str = ""
+    """With the end of a trial: why this process should not run another."""
 
 
 ToWorker = Begin | ResizeTrial | PauseTrial | StopTrial
@@ -44,7 +61,7 @@ ToWorker = Begin | ResizeTrial | PauseTrial | StopTrial
 
 encode = msgspec.msgpack.Encoder().encode
 decode_hello = msgspec.msgpack.Decoder(Hello).decode
-decode_events = msgspec.msgpack.Decoder(tuple[AnyEvent, ...]).decode
+decode_said = msgspec.msgpack.Decoder(Said).decode
 decode_command = msgspec.msgpack.Decoder(ToWorker).decode
 
 

@@ -14,8 +14,9 @@ import pytest
 import elastune as et
 from elastune import messages as m
 from elastune.cluster.ray import RayCluster
+from elastune.provider import Here
 from elastune.record.checkpoints import CheckpointStore
-from elastune.worker.process import WorkerSetup
+from elastune.worker.setup import WorkerSetup
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 SLOTS = tuple(m.Slot("n0", device) for device in range(3))
@@ -28,7 +29,7 @@ class Driver:
         setup = WorkerSetup(
             cloudpickle.dumps(trainable), (), CheckpointStore(str(folder / "saved")), folder / "logs", 60.0, 0
         )
-        self.cluster = RayCluster(setup, devices=3, machines=1)
+        self.cluster = RayCluster(setup, Here(1, 3))
         self.events: list[m.AnyEvent] = []
         self._number = 0
         self.send(m.AddNode, "n0")

@@ -18,10 +18,11 @@ from elastune.cluster.simulated import Machines, SimulatedCluster
 from elastune.cluster.workload import Stragglers, Synthetic
 from elastune.control.run import Loop
 from elastune.experiment import Experiment
+from elastune.provider import Here
 from elastune.record.checkpoints import CheckpointStore
 from elastune.record.journal import MemoryJournal
 from elastune.tuner import Tuner
-from elastune.worker.process import WorkerSetup
+from elastune.worker.setup import WorkerSetup
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 WORKLOAD = Synthetic("loss", "min")
@@ -109,7 +110,7 @@ def test_simulated_cluster_and_ray_get_the_same_commands(algorithm: Algorithm, t
     store = CheckpointStore(str(tmp_path / "checkpoints"))
     setup = WorkerSetup(cloudpickle.dumps(gated(gate)), (), store, tmp_path / "logs", NEVER_S, 0)
     real: list[m.Record] = []
-    cluster = Released(RayCluster(setup, 2, 1), gate, [(report.trial, report.iteration) for report in reports])
+    cluster = Released(RayCluster(setup, Here(1, 2)), gate, [(report.trial, report.iteration) for report in reports])
     try:
         got = commands_of(Loop(experiment.controller(), cluster, MemoryJournal(), observers=[real.append]), real)
     finally:

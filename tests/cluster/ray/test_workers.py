@@ -19,9 +19,10 @@ import elastune as et
 from elastune import messages as m
 from elastune.cluster.ray import RayCluster
 from elastune.errors import RunFailed, SpecError
+from elastune.provider import Here
 from elastune.record.checkpoints import CheckpointStore
 from elastune.results import Result
-from elastune.worker.process import WorkerSetup
+from elastune.worker.setup import WorkerSetup
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -313,12 +314,12 @@ def test_a_report_without_the_metric_fails_that_trial_once_others_have_reported(
 
 def test_strangers_on_the_listener_do_no_harm(tmp_path: Path) -> None:
     store = CheckpointStore(str(tmp_path / "checkpoints"))
-    cluster = RayCluster(WorkerSetup(cloudpickle.dumps(counting()), (), store, tmp_path, 60.0, 0), 1, 1)
+    cluster = RayCluster(WorkerSetup(cloudpickle.dumps(counting()), (), store, tmp_path, 60.0, 0), Here(1, 1))
     strangers = []
     try:
         for said in (b"", b"x", struct.pack("!I", 1 << 31), b"y" * 100_000, struct.pack("!I", 3) + b"abc"):
             for stays in (True, False):
-                stranger = socket.create_connection(cluster._listener.getsockname())
+                stranger = socket.create_connection(cluster.hosts.address)
                 stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 with suppress(OSError):  # it may have been cut off by now
                     stranger.sendall(said)

@@ -1,0 +1,202 @@
+"""The trials that run: each is a gang of workers, by rank. Rank 0 speaks for all and is spoken to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from elastune import messages as m
+from elastune.cluster.ray.hosts import Host, Hosts
+from elastune.worker import wire
+
+DEAF_S = 30.0
+"""A worker that has not begun by then what it was told to begin is still busy with something else."""
+
+Asked = m.ResizeTrial | m.PauseTrial | m.StopTrial
+
+
+@dataclass(slots=True, eq=False)
+class Gang:
+    trial: m.StartTrial
+    number: int
+    after: int
+    state: bytes
+    asked: list[Asked]
+    """What the trial was told and has not done yet: said when it begins, here or elsewhere."""
+    members: list[Host] = field(default_factory=list)
+    """None until it has begun."""
+    heard_s: float = 0.0
+
+
+class World(Protocol):
+    """What the gangs need of the cluster around them."""
+
+    def now_s(self) -> float: ...
+
+    def at(self, at_s: float, act: Callable[[], None]) -> None: ...
+
+    def happened(self, *events: m.AnyEvent) -> None: ...
+
+    def replace(self, host: Host) -> None: ...
+
+    def has(self, node: str) -> bool: ...
+
+
+class Gangs:
+    def __init__(self, world: World, hosts: Hosts, silence_s: float | None) -> None:
+        self._world, self._hosts, self._silence_s = world, hosts, silence_s
+        self._gangs: dict[str, Gang] = {}
+        self._at: dict[m.Slot, Gang] = {}
+        self._gatherings = 0
+        self._last: dict[str, int] = {}
+        """The last gathering of every trial that may go on."""
+        self._unanswered: deque[tuple[float, Host, Gang]] = deque()
+
+    def attempts(self) -> dict[str, int]:
+        return {name: gang.trial.attempt for name, gang in self._gangs.items()}
+
+    def slots_on(self, node: str) -> list[m.Slot]:
+        return [slot for slot in self._at if slot.node == node]
+
+    # ------------------------------------------------------------------------------------------------------ beginning
+
+    def start(self, trial: m.StartTrial, asked: Sequence[Asked] = (), state: bytes = b"") -> None:
+        self._gatherings += 1
+        gang = Gang(trial, self._gatherings, self._last.get(trial.trial, 0), state, list(asked))
+        self._gangs[trial.trial] = gang
+        self._last[trial.trial] = gang.number
+        for slot in trial.slots:
+            self._at[slot] = gang
+        self._begin(gang)
+
+    def connected(self, host: Host) -> None:
+        if (gang := self._at.get(host.slot)) is not None and not gang.members:
+            self._begin(gang)
+
+    def _begin(self, gang: Gang) -> None:
+        """Once all its workers are there."""
+        members = [host for slot in gang.trial.slots if (host := self._hosts.get(slot)) is not None and host.wire]
+        if len(members) < len(gang.trial.slots):
+            return
+        gang.members, gang.heard_s = members, self._world.now_s()
+        for rank, host in enumerate(members):
+            host.answered = False
+            self._unanswered.append((gang.heard_s + DEAF_S, host, gang))
+            begin = wire.Begin(gang.trial, rank, members[0].address, gang.number, gang.after, gang.state)
+            self._hosts.send(host, begin)
+        for command in gang.asked:
+            self._hosts.send(members[0], command)
+        if self._silence_s is not None:
+            self._world.at(gang.heard_s + self._silence_s, lambda: self._check_silence(gang))
+
+    # --------------------------------------------------------------------------------------------------------- hearing
+
+    def said(self, host: Host, said: wire.Said) -> None:
+        host.answered = True
+        gang = self._at.get(host.slot)
+        if not said.events or gang is None:
+            return
+        last = said.events[-1]
+        if not isinstance(last, m.TrialEvent) or not self._is_of(last, gang):
+            return  # what is left of a trial that is over
+        gang.heard_s = self._world.now_s()
+        self._world.happened(*said.events)
+        match last:
+            case m.TrialPaused() | m.TrialReturned():
+                self._disband(gang, last=gang.trial.final)
+                self._replace(gang.members if said.worn else [])
+            case m.TrialFailed() | m.CheckpointDamaged() if len(gang.members) == 1 and not said.worn:
+                self._disband(gang)  # it has unwound, and can run another
+            case m.TrialFailed() | m.CheckpointDamaged() | m.TrialLost():
+                self._break_up(gang)
+            case m.TrialResized():
+                self._move(gang, last, said.state)
+
+    def _is_of(self, event: m.TrialEvent, gang: Gang) -> bool:
+        return bool(gang.members) and (event.trial, event.attempt) == (gang.trial.trial, gang.trial.attempt)
+
+    def _move(self, gang: Gang, event: m.TrialResized, state: bytes) -> None:
+        """The trial has stopped at a report and goes on from there where it was told to."""
+        self._disband(gang)
+        if not all(self._world.has(slot.node) for slot in event.slots):
+            self._world.happened(m.TrialLost(event.trial, event.attempt, "the machine it should move to is gone"))
+            return
+        iteration = event.iteration if state or event.checkpoint is not None else 0
+        trial = msgspec.structs.replace(gang.trial, slots=event.slots, iteration=iteration, checkpoint=event.checkpoint)
+        asked = [command for command in gang.asked if not isinstance(command, m.ResizeTrial)]
+        self.start(trial, asked, state)
+
+    # ------------------------------------------------------------------------------------------------------- speaking
+
+    def ask(self, command: Asked) -> None:
+        gang = self._gangs.get(command.trial)
+        if gang is None or gang.trial.attempt != command.attempt:
+            return
+        gang.asked.append(command)
+        if gang.members:
+            self._hosts.send(gang.members[0], command)
+        if not isinstance(command, m.ResizeTrial) and command.within_s is not None:
+            self._world.at(self._world.now_s() + command.within_s, lambda: self._overdue(command))
+
+    # --------------------------------------------------------------------------------------------------------- endings
+
+    def broken(self, host: Host) -> None:
+        """A worker has died."""
+        gang = self._at.get(host.slot)
+        if gang is not None and host in gang.members:
+            self._lose(gang, "its worker process died")
+        else:
+            self._world.replace(host)
+
+    def forget(self, node: str) -> None:
+        """The machine goes; a gang that reaches to others falls with it."""
+        for slot in self.slots_on(node):
+            if (gang := self._at.get(slot)) is not None:
+                self._break_up(gang)
+
+    def check_answers(self) -> None:
+        """A worker that is deaf to a new trial has not left the one before."""
+        while self._unanswered and (self._unanswered[0][1].answered or self._unanswered[0][0] <= self._world.now_s()):
+            _, host, gang = self._unanswered.popleft()
+            if not host.answered and self._gangs.get(gang.trial.trial) is gang:
+                self._lose(gang, f"its worker was still busy with another trial after {DEAF_S:g} s")
+
+    def _overdue(self, command: m.PauseTrial | m.StopTrial) -> None:
+        gang = self._gangs.get(command.trial)
+        if gang is not None and gang.trial.attempt == command.attempt:
+            self._lose(gang, "killed: no report in time after being told to leave")
+
+    def _check_silence(self, gang: Gang) -> None:
+        if self._gangs.get(gang.trial.trial) is not gang:
+            return
+        assert self._silence_s is not None
+        due_s = gang.heard_s + self._silence_s
+        if due_s <= self._world.now_s():
+            self._lose(gang, f"killed: no report within {self._silence_s:g} s")
+        else:
+            self._world.at(due_s, lambda: self._check_silence(gang))
+
+    def _lose(self, gang: Gang, reason: str) -> None:
+        self._break_up(gang)
+        self._world.happened(m.TrialLost(gang.trial.trial, gang.trial.attempt, reason))
+
+    def _disband(self, gang: Gang, last: bool = False) -> None:
+        """All its workers stop by themselves; what they are told next waits until they have."""
+        del self._gangs[gang.trial.trial]
+        if last:
+            del self._last[gang.trial.trial]
+        for slot in gang.trial.slots:
+            del self._at[slot]
+
+    def _break_up(self, gang: Gang) -> None:
+        """One of the workers is out of step: the others may wait for it for ever, and all are replaced."""
+        self._disband(gang)
+        self._replace(gang.members)
+
+    def _replace(self, members: list[Host]) -> None:
+        for host in members:
+            self._world.replace(host)

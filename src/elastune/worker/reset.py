@@ -1,0 +1,108 @@
+"""A clean desk for every trial: whatever ran in this process before, the next one finds it as the first one did."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import random
+import resource
+import signal
+import sys
+import time
+import warnings
+from contextlib import suppress
+from typing import Any
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+COLLECT_EVERY_S = 1.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def limit_threads(threads: int) -> None:
+    """Before numpy or torch are imported: they look only then."""
+    for name in THREADS:
+        os.environ[name] = str(threads)
+
+
+class Desk:
+    """What the process is like after the user's code was loaded, and before any trial has run."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        gc.freeze()  # what is here by now stays: collecting what a trial leaves behind costs next to nothing
+        self._collected_s = time.monotonic()
+        self._environ = dict(os.environ)
+        self._folder = os.getcwd()
+        self._path = list(sys.path)
+        handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+        self._handlers = {number: handler for number, handler in handlers.items() if handler is not None}
+        self._logging = (logging.root.level, list(logging.root.handlers))
+        self._warnings = list(warnings.filters)
+
+    def clear(self, seed: int, threads: int) -> None:
+        _end_children()
+        if os.environ != self._environ:
+            os.environ.clear()
+            os.environ.update(self._environ)
+        os.chdir(self._folder)
+        sys.path[:] = self._path
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        logging.root.setLevel(self._logging[0])
+        logging.root.handlers[:] = self._logging[1]
+        warnings.filters[:] = self._warnings  # type: ignore[index]
+        if time.monotonic() - self._collected_s > COLLECT_EVERY_S:
+            gc.collect()
+            self._collected_s = time.monotonic()
+        random.seed(seed)
+        if (numpy := sys.modules.get("numpy")) is not None:
+            numpy.random.seed(seed)
+        if (torch := sys.modules.get("torch")) is not None:
+            _clear_torch(torch, seed, threads)
+
+
+def _clear_torch(torch: Any, seed: int, threads: int) -> None:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    torch.set_num_threads(threads)
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
+    torch.set_grad_enabled(True)
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.deterministic = torch.backends.cudnn.benchmark = False
+    torch.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _end_children() -> None:
+    """Processes that a trial has left behind. Nearly always there are none, which one call tells."""
+    with suppress(ChildProcessError):
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        for child in _children(os.getpid()):
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(child, 0)
+
+
+def _children(process: int) -> list[int]:
+    """With those of its children first, so that nobody is left without a parent that we know."""
+    found: list[int] = []
+    with suppress(OSError):  # not on this system, or it has just ended
+        for task in os.listdir(f"/proc/{process}/task"):
+            with open(f"/proc/{process}/task/{task}/children") as file:
+                for child in file.read().split():
+                    found += [*_children(int(child)), int(child)]
+    return found
+
+
+def memory_bytes() -> int:
+    """What this process holds of the machine's memory; where that cannot be told, the most it ever held."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,32 @@
+"""What a worker is told once for life."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from elastune.record.checkpoints import CheckpointStore
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSetup:
+    """The user's code travels here, not with every trial."""
+
+    trainable: bytes
+    paths: tuple[str, ...]
+    """Where the driver finds modules: the user's code may import its neighbours."""
+    checkpoints: CheckpointStore
+    logs: Path
+    checkpoint_every_s: float
+    seed: int
+    threads: int = 1
+    """How many a device offers; trials that share one get their part."""
+    fresh_process: bool = False
+    leak_bytes: float = float("inf")
+    """By how much a process may grow from its first trial on before another takes its place."""
+
+
+def add_paths(paths: Iterable[str]) -> None:
+    sys.path.extend(path for path in paths if path not in sys.path)

@@ -1,0 +1,267 @@
+"""A trial in progress, as the process sees it that runs the user's code."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+import traceback
+import zlib
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from elastune import messages as m
+from elastune.errors import ElastuneError, SpecError
+from elastune.worker import gang, objects, wire
+from elastune.worker.session import Context, Elastic
+
+if TYPE_CHECKING:
+    from elastune.worker.process import Worker
+
+LONGEST_ERROR, LONGEST_TRACEBACK = 2_000, 20_000
+FETCH_S = 60.0
+
+Asked = m.PauseTrial | m.StopTrial | m.ResizeTrial
+
+
+class Leave(BaseException):
+    """Unwinds the user's code out of report(). Not an Exception: `except Exception` must not swallow it."""
+
+
+class StateGone(BaseException):
+    """The state that a worker should go on from cannot be fetched: whoever had it has died."""
+
+
+class TrialSession:
+    """Its run travels with the start, so a report waits for nobody until the run is used up."""
+
+    def __init__(self, worker: Worker, begin: wire.Begin) -> None:
+        self._worker, self._setup = worker, worker.setup
+        self._gang: gang.Gang | None = None
+        self._left = False
+        self._checkpoint: object = None
+        self._restored: Any = None
+        self._elastic: Elastic | None = None
+        seed = zlib.crc32(f"{self._setup.seed} {begin.command.trial}".encode())
+        self.context = Context(begin.command.trial, seed=seed)
+        self._join(begin)
+        self._iteration = self._saved_iteration = begin.command.iteration
+        self._asked_for_checkpoint = not self._has_state
+
+    def _join(self, begin: wire.Begin) -> None:
+        """Take part in a gathering of the trial's workers."""
+        self._begin, self._command, self._saved_at = begin, begin.command, time.monotonic()
+        self.context = replace(self.context, rank=begin.rank, world_size=len(begin.command.slots), master=None)
+
+    def meet(self) -> None:
+        if self.context.world_size > 1:
+            self._gang = self._worker.form(self._begin)
+            self.context = replace(self.context, master=self._gang.master)
+
+    def restore(self) -> None:
+        if self._begin.state:
+            try:
+                self._restored = objects.fetch(self._begin.state, FETCH_S)
+            except Exception as error:  # whatever Ray raises
+                raise StateGone(f"its state is gone: {error}") from error
+        elif self._command.checkpoint is not None:
+            self._restored = self._setup.checkpoints.load(self._command.checkpoint)
+
+    @property
+    def _has_state(self) -> bool:
+        return bool(self._begin.state) or self._command.checkpoint is not None
+
+    def tidy(self) -> None:
+        """What was made for this trial only: the unpacked files of its checkpoint, the ties to its other members."""
+        self._part()
+        if isinstance(self._restored, Path):
+            shutil.rmtree(self._restored.parent, ignore_errors=True)
+
+    def _part(self) -> None:
+        if self._gang is not None:
+            self._gang.close()
+            self._gang = None
+
+    # ------------------------------------------------------------------------------------- what the user's code calls
+
+    def checkpoint(self) -> object:
+        self._asked_for_checkpoint = True
+        return self._restored
+
+    def attach(self, elastic: Elastic) -> None:
+        self._elastic = elastic
+
+    def report(self, metrics: m.Metrics, checkpoint: object) -> None:
+        if self._left:
+            raise Leave  # the user's code has swallowed it once
+        self._iteration += 1
+        self._checkpoint = self._elastic.save if checkpoint is None and self._elastic is not None else checkpoint
+        if self.context.rank > 0:
+            assert self._gang is not None
+            word = self._gang.hear()
+        else:
+            word = self._speak(m.TrialReported(self._command.trial, self._command.attempt, self._iteration, metrics))
+            if self._gang is not None:
+                self._gang.tell(word)
+        if word == gang.STEP_ASIDE:
+            self._step_aside()
+        elif word == gang.LEAVE:
+            self._leave()
+
+    # --------------------------------------------------------------------------------------------- rank 0 at a report
+
+    def _speak(self, reported: m.TrialReported) -> bytes:
+        """Send the report, with a checkpoint where one is due; then what all members shall do."""
+        trial, attempt, iteration = reported.trial, reported.attempt, reported.iteration
+        if not self._asked_for_checkpoint:
+            self._warn_about_ignored_checkpoint()
+        asked = self._asked_to()
+        # Who may go on in this process waits for it without unwinding.
+        may_stay = self._elastic is not None or self.context.world_size == 1
+        if isinstance(asked, m.PauseTrial | m.StopTrial) or iteration == self._command.until_iteration:
+            saved = None if isinstance(asked, m.StopTrial) else self._save(reported)
+            self._worker.end(reported, m.TrialPaused(trial, attempt, iteration, saved))
+            return gang.STEP_ASIDE if may_stay and not self._command.final else gang.LEAVE
+        if asked is not None:
+            state, saved = self._pass_on(reported)
+            self._worker.tell(reported, m.TrialResized(trial, attempt, asked.slots, iteration, saved), state=state)
+            return gang.STEP_ASIDE if self._elastic is not None else gang.LEAVE
+        if (saved := self._save(reported) if self._is_due(self._checkpoint) else None) is not None:
+            self._worker.tell(reported, m.TrialCheckpointed(trial, attempt, saved))
+        else:
+            self._worker.tell(reported)
+        return gang.GO_ON
+
+    def _asked_to(self) -> Asked | None:
+        """What the driver wants by now. Leaving goes before moving; to move where the trial is, is to stay."""
+        asked: Asked | None = None
+        while (command := self._worker.next(wait=False)) is not None:
+            if isinstance(command, wire.Begin) or command.attempt != self._command.attempt:
+                continue
+            if not isinstance(command, m.ResizeTrial):
+                return command
+            asked = command if command.slots != self._command.slots else None
+        return asked
+
+    def _is_due(self, checkpoint: object) -> bool:
+        """A file may be gone when report() has returned, so it is saved at once; all else when it is time to."""
+        if checkpoint is None:
+            return False
+        return isinstance(checkpoint, Path) or time.monotonic() - self._saved_at >= self._setup.checkpoint_every_s
+
+    def _pass_on(self, reported: m.TrialReported) -> tuple[bytes, m.Checkpoint | None]:
+        """The state for the workers that come next: in the object store, and in the checkpoint store when it is time
+        for that, or when it cannot be in the other.
+        """
+        if self._checkpoint is None:
+            return b"", None
+        value = self._value(reported)
+        due = self._is_due(self._checkpoint)
+        if isinstance(value, Path):
+            return b"", self._keep(value, reported)
+        try:
+            state = self._worker.share(value)
+        except Exception as error:  # the store is full, or this cannot be pickled, which the other store explains
+            print(f"elastune: the object store cannot take the trial's state: {error}", file=sys.stderr)
+            return b"", self._keep(value, reported)
+        return state, self._keep(value, reported) if due else None
+
+    def _save(self, reported: m.TrialReported | None) -> m.Checkpoint | None:
+        return None if self._checkpoint is None else self._keep(self._value(reported), reported)
+
+    def _value(self, reported: m.TrialReported | None) -> object:
+        """What report() was given. If that fails, the report itself still counts."""
+        try:
+            return self._checkpoint() if callable(self._checkpoint) else self._checkpoint
+        except Exception:
+            self._still_report(reported)
+            raise
+
+    def _keep(self, value: object, reported: m.TrialReported | None) -> m.Checkpoint:
+        command = self._command
+        try:
+            saved = self._setup.checkpoints.save(
+                value, trial=command.trial, lineage=command.lineage, iteration=self._iteration, attempt=command.attempt
+            )
+        except Exception:
+            self._still_report(reported)
+            raise
+        self._saved_at, self._saved_iteration = time.monotonic(), self._iteration
+        return saved
+
+    def _still_report(self, reported: m.TrialReported | None) -> None:
+        if reported is not None:
+            self._worker.tell(reported)
+
+    def _warn_about_ignored_checkpoint(self) -> None:
+        self._asked_for_checkpoint = True
+        text = "the trainable reports without having called get_checkpoint(): a trial that is resumed trains from zero"
+        self._worker.tell(m.TrialWarned(self._command.trial, self._command.attempt, text))
+
+    # ---------------------------------------------------------------------------------------------- leaving or staying
+
+    def _leave(self) -> NoReturn:
+        self._left = True
+        raise Leave
+
+    def _step_aside(self) -> None:
+        """Off the books, but still warm: if the same trial is to go on here, it does, without being called again."""
+        self._part()
+        while not isinstance(begin := self._worker.next(wait=True), wire.Begin):
+            pass
+        if not self._can_go_on(begin):
+            self._worker.put_back(begin)
+            self._leave()
+        self._join(begin)
+        self._worker.tell()
+        self.meet()
+        if self._elastic is not None:
+            self._elastic.reform()
+
+    def _can_go_on(self, begin: wire.Begin) -> bool:
+        """Only from what is in memory here: who was not in the gathering before this one is called again."""
+        new, old = begin.command, self._command
+        if (new.trial, new.lineage, new.iteration, begin.after) != (
+            old.trial,
+            old.lineage,
+            self._iteration,
+            self._begin.gathering,
+        ):
+            return False
+        return self._elastic is not None or len(new.slots) == self.context.world_size == 1
+
+    def returned(self) -> None:
+        if self._left or self.context.rank > 0:
+            return
+        command = self._command
+        saved = self._save(None) if self._iteration > self._saved_iteration else None
+        self._worker.end(m.TrialReturned(command.trial, command.attempt, self._iteration, saved))
+
+    def failed(self, error: BaseException) -> None:
+        if self._left:
+            return
+        command = self._command
+        text = _plain("".join(traceback.format_exception(error)))
+        with suppress(ValueError):  # the user's code may have closed it
+            print(text, file=sys.stderr)
+        what = _shown(error) if isinstance(error, ElastuneError) else f"{type(error).__name__}: {_shown(error)}"
+        final = isinstance(error, SpecError)
+        self._worker.tell(m.TrialFailed(command.trial, command.attempt, what, text[-LONGEST_TRACEBACK:], final))
+
+    def lost(self, reason: str) -> None:
+        self._worker.tell(m.TrialLost(self._command.trial, self._command.attempt, reason))
+
+
+def _shown(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # it is the user's own
+        return "(its text cannot be shown)"
+    return _plain(text if len(text) <= LONGEST_ERROR else text[:LONGEST_ERROR] + "...")
+
+
+def _plain(text: str) -> str:
+    """What can be written down: Python allows halves of characters, UTF-8 does not."""
+    return text.encode("utf-8", "replace").decode()
