@@ -14,7 +14,7 @@ from elastune import messages as m
 from elastune.record.checkpoints import CheckpointDamagedError
 from elastune.worker import gang, objects, wire
 from elastune.worker.log import Logs, log_path
-from elastune.worker.reset import Desk, limit_threads, memory_bytes
+from elastune.worker.reset import Desk, end_children, limit_threads, memory_bytes
 from elastune.worker.session import Trainer, as_trainer, set_session
 from elastune.worker.setup import WorkerSetup, add_paths
 from elastune.worker.trial import Leave, StateGone, TrialSession
@@ -113,6 +113,7 @@ class Worker:
             finally:
                 set_session(None)
                 trial.tidy()
+                end_children()
 
 
 def work(

@@ -10,7 +10,6 @@ import resource
 import signal
 import sys
 import time
-import warnings
 from contextlib import suppress
 from typing import Any
 
@@ -38,10 +37,8 @@ class Desk:
         handlers = {number: signal.getsignal(number) for number in _SIGNALS}
         self._handlers = {number: handler for number, handler in handlers.items() if handler is not None}
         self._logging = (logging.root.level, list(logging.root.handlers))
-        self._warnings = list(warnings.filters)
 
     def clear(self, seed: int, threads: int) -> None:
-        _end_children()
         if os.environ != self._environ:
             os.environ.clear()
             os.environ.update(self._environ)
@@ -52,7 +49,6 @@ class Desk:
         signal.setitimer(signal.ITIMER_REAL, 0)
         logging.root.setLevel(self._logging[0])
         logging.root.handlers[:] = self._logging[1]
-        warnings.filters[:] = self._warnings  # type: ignore[index]
         if time.monotonic() - self._collected_s > COLLECT_EVERY_S:
             gc.collect()
             self._collected_s = time.monotonic()
@@ -77,8 +73,8 @@ def _clear_torch(torch: Any, seed: int, threads: int) -> None:
         torch.cuda.empty_cache()
 
 
-def _end_children() -> None:
-    """Processes that a trial has left behind. Nearly always there are none, which one call tells."""
+def end_children() -> None:
+    """End the processes that a trial has left behind. Nearly always there are none, which one call tells."""
     with suppress(ChildProcessError):
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         for child in _children(os.getpid()):

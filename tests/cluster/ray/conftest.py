@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import ray
+from tests.cluster.ray.drivers import Driver
+
+from elastune.cluster.ray.session import start_ray
 
 
 @pytest.fixture(scope="package")
 def ray_here() -> Iterator[None]:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    ray.init(
-        address="local",
-        num_cpus=4,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        object_store_memory=100_000_000,
-    )
+    start_ray(4)
     yield
     ray.shutdown()
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
+    drivers: list[Driver] = []
+
+    def make(trainable: object, **options: object) -> Driver:
+        drivers.append(Driver(trainable, tmp_path, **options))  # type: ignore[arg-type]
+        return drivers[-1]
+
+    yield make
+    for driver in drivers:
+        driver.cluster.close()

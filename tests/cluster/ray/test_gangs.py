@@ -4,67 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import pytest
+from tests.cluster.ray.drivers import Driver, slots
 
 import elastune as et
 from elastune import messages as m
-from elastune.cluster.ray import RayCluster
-from elastune.provider import Here
-from elastune.record.checkpoints import CheckpointStore
-from elastune.worker.setup import WorkerSetup
 
 pytestmark = pytest.mark.usefixtures("ray_here")
-SLOTS = tuple(m.Slot("n0", device) for device in range(3))
+SLOTS = slots(0, 1, 2)
 
 
-class Driver:
-    """A cluster with one machine, driven by hand."""
-
-    def __init__(self, trainable: Callable[[Mapping[str, Any]], None], folder: Path) -> None:
-        setup = WorkerSetup(
-            cloudpickle.dumps(trainable), (), CheckpointStore(str(folder / "saved")), folder / "logs", 60.0, 0
-        )
-        self.cluster = RayCluster(setup, Here(1, 3))
-        self.events: list[m.AnyEvent] = []
-        self._number = 0
-        self.send(m.AddNode, "n0")
-        self.until(m.NodeReady)
-
-    def send(self, command: Any, *fields: object) -> None:
-        self._number += 1
-        self.cluster.submit([command(self._number, *fields)])
-
-    def start(self, slots: tuple[m.Slot, ...], until: int, attempt: int = 1, saved: m.Checkpoint | None = None) -> None:
-        done = saved.iteration if saved else 0
-        self.send(m.StartTrial, "t", attempt, 0, {}, done, saved, until, True, slots)
-
-    def until(self, kind: type) -> Any:
-        """Wait for an event of a kind; all events are kept."""
-        while True:
-            self.events += self.cluster.poll(None).events
-            if found := [event for event in self.events if isinstance(event, kind)]:
-                return found[-1]
-
-    def iterations(self) -> list[tuple[int, Any]]:
-        return [(e.iteration, e.metrics["width"]) for e in self.events if isinstance(e, m.TrialReported)]
-
-
-@pytest.fixture
-def drive(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
-    drivers: list[Driver] = []
-
-    def make(trainable: Callable[[Mapping[str, Any]], None]) -> Driver:
-        drivers.append(Driver(trainable, tmp_path))
-        return drivers[-1]
-
-    yield make
-    for driver in drivers:
-        driver.cluster.close()
+def iterations(driver: Driver) -> list[tuple[int, m.Scalar]]:
+    return [(report.iteration, report.metrics["width"]) for report in driver.reports()]
 
 
 def counting(before: Callable[[int], None] = lambda done: None) -> Callable[[Mapping[str, Any]], None]:
@@ -109,10 +64,10 @@ def test_the_members_of_a_gang_leave_at_the_same_report_and_only_rank_0_counts(
     driver = drive(counting(note))
     driver.start(SLOTS, until=5)
     paused = driver.until(m.TrialPaused)
-    assert paused.iteration == 5 and paused.checkpoint.iteration == 5
-    assert driver.iterations() == [(1, 3), (2, 3), (3, 3), (4, 3), (5, 3)]
+    assert paused.checkpoint is not None and (paused.iteration, paused.checkpoint.iteration) == (5, 5)
+    assert iterations(driver) == [(1, 3), (2, 3), (3, 3), (4, 3), (5, 3)]
     driver.start(SLOTS[:1], until=6, attempt=2, saved=paused.checkpoint)  # the same workers go on with something else
-    assert driver.until(m.TrialPaused).attempt in (1, 2)
+    assert driver.until(m.TrialPaused).attempt == 2
     ranks = {path.name.split("-")[0] for path in tmp_path.glob("*-of-3-5")}
     assert ranks == {"0", "1", "2"} and not list(tmp_path.glob("*-of-3-6"))
     met = {
@@ -132,19 +87,18 @@ def test_a_running_trial_grows_and_shrinks_at_a_report_without_losing_any(
 
     driver = drive(counting(pace))
     driver.start(SLOTS[:1], until=6)
-    for iteration, slots in ((1, SLOTS), (3, SLOTS[1:2])):
-        driver.send(m.ResizeTrial, "t", 1, slots)
+    for iteration, there in ((1, SLOTS), (3, SLOTS[1:2])):
+        driver.send(m.ResizeTrial, "t", 1, there)
         (tmp_path / f"go-{iteration}").touch()
         resized = driver.until(m.TrialResized)
-        assert (resized.iteration, resized.slots) == (iteration, slots)
-        driver.events = [event for event in driver.events if not isinstance(event, m.TrialResized)]
+        assert (resized.iteration, resized.slots) == (iteration, there)
         (tmp_path / f"go-{iteration + 1}").touch()
-        while driver.iterations()[-1][0] <= iteration:
+        while iterations(driver)[-1][0] <= iteration:
             driver.events += driver.cluster.poll(None).events
     for iteration in (5, 6):
         (tmp_path / f"go-{iteration}").touch()
     driver.until(m.TrialPaused)
-    assert driver.iterations() == [(1, 1), (2, 3), (3, 3), (4, 1), (5, 1), (6, 1)]
+    assert iterations(driver) == [(1, 1), (2, 3), (3, 3), (4, 1), (5, 1), (6, 1)]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -158,7 +112,7 @@ def test_a_member_that_is_killed_takes_the_trial_with_it_once_and_its_slots_work
     driver.start(SLOTS[:2], until=5, attempt=2)
     assert driver.until(m.TrialPaused).attempt == 2
     assert sum(isinstance(event, m.TrialLost) for event in driver.events) == 1
-    assert driver.iterations()[-5:] == [(1, 2), (2, 2), (3, 2), (4, 2), (5, 2)]
+    assert iterations(driver)[-5:] == [(1, 2), (2, 2), (3, 2), (4, 2), (5, 2)]
 
 
 def test_a_member_that_raises_fails_the_trial_once(drive: Callable[..., Driver], tmp_path: Path) -> None:
@@ -194,3 +148,76 @@ def test_torch_processes_of_a_gang_meet_at_the_master_address(drive: Callable[..
     driver.until(m.TrialPaused)
     reported = next(event for event in driver.events if isinstance(event, m.TrialReported))
     assert reported.metrics["loss"] == 3.0
+
+
+class Counter:
+    """Training that stays through a resize: it counts, and notes how often it was called and re-formed."""
+
+    def __init__(self, done: int) -> None:
+        self.done, self.formed = done, 0
+        et.worker.session.attach(self)
+
+    def save(self) -> int:
+        return self.done
+
+    def reform(self) -> None:
+        self.formed += 1
+
+
+def staying(pace: Callable[[int], None]) -> Callable[[Mapping[str, Any]], None]:
+    def train(config: Mapping[str, Any]) -> None:
+        counter = Counter(et.get_checkpoint() or 0)
+        while True:
+            counter.done += 1
+            pace(counter.done)
+            context = et.get_context()
+            print(f"done {counter.done} rank {context.rank} of {context.world_size} formed {counter.formed}")
+            et.report({"loss": 1.0, "width": context.world_size, "formed": counter.formed, "done": counter.done})
+
+    return train
+
+
+def test_workers_that_stay_through_a_resize_are_not_called_again_and_nothing_is_written(
+    drive: Callable[..., Driver], tmp_path: Path
+) -> None:
+    def pace(done: int) -> None:
+        while not (tmp_path / f"go-{done}").exists():
+            pass
+
+    driver = drive(staying(pace))
+    driver.start(SLOTS[:1], until=8)
+    moves = {1: SLOTS[:2], 3: SLOTS[:1], 5: SLOTS[1:3]}
+    for iteration in range(1, 9):
+        if iteration in moves:
+            driver.send(m.ResizeTrial, "t", 1, moves[iteration])
+        (tmp_path / f"go-{iteration}").touch()
+        driver.until(m.TrialReported)
+    widths = [(r.iteration, r.metrics["width"], r.metrics["formed"], r.metrics["done"]) for r in driver.reports()]
+    # After the last move none of the workers has been there before: they are called, with the state passed on.
+    assert widths == [
+        (1, 1, 0, 1),
+        (2, 2, 1, 2),
+        (3, 2, 1, 3),
+        (4, 1, 2, 4),
+        (5, 1, 2, 5),
+        *((i, 2, 0, i) for i in (6, 7, 8)),
+    ]
+    resized = [event for event in driver.events if isinstance(event, m.TrialResized)]
+    assert [event.checkpoint for event in resized] == [None, None, None]
+    paused = driver.events[-1]
+    assert isinstance(paused, m.TrialPaused) and paused.checkpoint is not None
+    assert [path.name for path in (tmp_path / "saved" / "t").glob("*.ckpt")] == [Path(paused.checkpoint.path).name]
+
+
+def test_a_paused_gang_goes_on_in_place_where_it_was(drive: Callable[..., Driver]) -> None:
+    driver = drive(staying(lambda done: None))
+    driver.start(SLOTS[:2], until=2, final=False)
+    paused = driver.until(m.TrialPaused)
+    driver.start(SLOTS[:2], until=4, attempt=2, saved=paused.checkpoint, final=False)
+    paused = driver.until(m.TrialPaused)
+    assert [(r.metrics["formed"], r.metrics["done"]) for r in driver.reports()] == [(0, 1), (0, 2), (1, 3), (1, 4)]
+    driver.start(SLOTS[2:], until=5, attempt=3, saved=paused.checkpoint, final=False)
+    paused = driver.until(m.TrialPaused)
+    driver.start(SLOTS[:2], until=6, attempt=4, saved=paused.checkpoint)  # what these have in memory is out of date
+    driver.until(m.TrialPaused)
+    assert [(r.metrics["formed"], r.metrics["done"]) for r in driver.reports()[-2:]] == [(0, 5), (0, 6)]
