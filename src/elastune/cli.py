@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from elastune.errors import ElastuneError
+from elastune.errors import ElastuneError, SpecError, StorageError, did_you_mean
 from elastune.results import Result
 from elastune.units import format_duration
+from elastune.worker.log import follow_log, log_path
 
 if TYPE_CHECKING:
     from elastune.tuner import Tuner
@@ -181,6 +182,30 @@ def report(run: Path, journal: str | None, as_json: bool, out: Path | None) -> N
     ):
         console.print(part, "")
     click.echo("\n".join(["pictures:", *(f"  {path}" for path in pictures)]))
+
+
+@main.command()
+@run_argument
+@click.argument("trial")
+@click.option("--rank", type=click.IntRange(min=0), default=0, help="Which process of a trial on several devices.")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the trial is over.")
+@journal_option
+@_explained
+def logs(run: Path, trial: str, rank: int, follow: bool, journal: str | None) -> None:
+    """What a TRIAL of a RUN has printed."""
+    view = _load(run, journal).view
+    if trial not in view.trials:
+        raise SpecError(f"trial {trial!r}: run {run} has no such trial; {did_you_mean(trial, view.trials)}")
+    path = log_path(run / "logs", trial, rank)
+    if not follow and not path.exists():
+        raise StorageError(f"{path}: trial {trial} has printed nothing as rank {rank} yet")
+
+    def over() -> bool:
+        now = _load(run, journal).view
+        return now.status != "running" or now.trials[trial].status in ("completed", "stopped", "failed")
+
+    for text in follow_log(path, over if follow else lambda: True):
+        click.echo(text, nl=False)
 
 
 def _load(run: Path, journal: str | None) -> Result:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 LOG_BYTES = 10_000_000
 """What is kept of a trial's output, per rank: the newer half in its log, the older in a second file beside it."""
-CHECK_S = 1.0
+CHECK_S = FOLLOW_S = 1.0
+_CHUNK = 1 << 16
 
 
 def log_path(folder: Path, trial: str, rank: int) -> Path:
@@ -21,6 +24,28 @@ def log_path(folder: Path, trial: str, rank: int) -> Path:
 def older(path: Path) -> Path:
     """Where a log goes when it is full."""
     return path.with_name(path.name + ".1")
+
+
+def follow_log(path: Path, over: Callable[[], bool]) -> Iterator[str]:
+    """All of a log, the older part first, and what is added to it until nothing more will be."""
+    if older(path).exists():
+        yield older(path).read_text(errors="replace")
+    file: IO[str] | None = None
+    while True:
+        done = over()  # asked before reading: what was written by then is shown
+        if file is None and path.exists():
+            file = path.open(errors="replace")
+        if file is not None:
+            full = path.exists() and os.stat(path).st_ino != os.fstat(file.fileno()).st_ino
+            while text := file.read(_CHUNK):
+                yield text
+            if full:
+                file.close()
+                file = None
+                continue
+        if done:
+            return
+        time.sleep(FOLLOW_S)
 
 
 class Logs:
