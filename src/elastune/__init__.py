@@ -17,7 +17,7 @@ from elastune.algorithm import ASHA, FIFO, Algorithm, Hyperband, SuccessiveHalvi
 from elastune.errors import ElastuneError, RunFailed, SpecError, StorageError
 from elastune.search.base import Searcher
 from elastune.space import choice, grid_search, lograndint, loguniform, quniform, randint, uniform
-from elastune.spec import Retention
+from elastune.spec import Retention, Workers
 from elastune.worker import Context, Trainable, get_checkpoint, get_context, report
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ __all__ = [
     "Table",
     "Trainable",
     "Tuner",
+    "Workers",
     "choice",
     "get_checkpoint",
     "get_context",

@@ -20,7 +20,7 @@ from elastune.cluster.workload import Synthetic, table_from_file
 from elastune.cluster.workload_lcbench import LCBench
 from elastune.errors import SpecError, did_you_mean
 from elastune.simulation import Simulation
-from elastune.spec import Retention, require_int
+from elastune.spec import Retention, Workers, require_int
 from elastune.tuner import Tuner
 from elastune.units import parse_duration
 
@@ -61,7 +61,7 @@ def load_experiment(
     simulation, cluster = fields.pop("simulation", None), fields.pop("cluster", None)
     simulation, cluster = ({} if section is None else section for section in (simulation, cluster))
     known = set(inspect.signature(Tuner).parameters)
-    fields |= _checked(cluster, {"machines", "devices"}, f"{path}: cluster")
+    fields |= _checked(cluster, {"machines", "devices", "provider", "boot"}, f"{path}: cluster")
     _checked(fields, known, str(path), extra={"cluster", "simulation"})
     for name in ("space", "metric", "algorithm"):
         if name not in fields:
@@ -69,6 +69,8 @@ def load_experiment(
     fields["algorithm"] = _one_of(ALGORITHMS, fields["algorithm"], f"{path}: algorithm")
     if "retention" in fields:
         fields["retention"] = _build(Retention, fields["retention"], f"{path}: retention")
+    if "workers" in fields:
+        fields["workers"] = _build(Workers, fields["workers"], f"{path}: workers")
     fields |= {name: given for name, given in (("storage", storage), ("journal", journal)) if given is not None}
     trainable = fields.pop("trainable", None)
     fields.setdefault("name", path.stem)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import cloudpickle
 import fsspec
@@ -21,7 +21,7 @@ from elastune.control.controller import Controller
 from elastune.errors import SpecError
 from elastune.search import GridSearcher, Searcher, make_searcher
 from elastune.space import Space
-from elastune.spec import Limits, Mode, Retention, Settings, require_int
+from elastune.spec import Limits, Mode, Retention, Settings, Workers, require_int
 from elastune.units import parse_duration, parse_money
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ class Experiment:
     devices: int
     checkpoint_every_s: float
     checkpoints: str | None = None
+    workers: Workers = Workers()
+    provider: Literal["here", "local"] = "here"
+    boot_s: float = 0.0
     allocator: Allocator | None = None
     """None: first come, first served."""
 
@@ -89,6 +92,9 @@ def make_experiment(
     retention: Retention,
     max_retries: int,
     grace: Duration,
+    workers: Workers,
+    provider: str,
+    boot: Duration,
 ) -> Experiment:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise SpecError(f"name={name!r}: must be letters, digits, '-', '_' and '.', beginning with a letter or digit")
@@ -98,6 +104,8 @@ def make_experiment(
         raise SpecError(f"mode={mode!r}: must be 'min' (less is better) or 'max'")
     if not isinstance(algorithm, Algorithm):
         raise SpecError(f"algorithm={algorithm!r}: must be an object such as ASHA(n=32, r=1, R=50)")
+    if not isinstance(workers, Workers):
+        raise SpecError(f"workers={workers!r}: must be a Workers(fresh_process=..., report_within=..., leak_limit=...)")
     if not isinstance(retention, Retention):
         raise SpecError(f"retention={retention!r}: must be a Retention(keep_last=..., keep_best=...)")
     require_int("seed", seed, 0)
@@ -137,9 +145,25 @@ def make_experiment(
         devices=devices,
         checkpoint_every_s=parse_duration(checkpoint_every, "checkpoint_every", zero=True),
         checkpoints=_url(checkpoints),
+        workers=workers,
+        provider=_provider(provider, boot),
+        boot_s=parse_duration(boot, "boot", zero=True),
     )
     _try_out(experiment)
     return experiment
+
+
+def _provider(provider: object, boot: object) -> Literal["here", "local"]:
+    if provider == "local":
+        return "local"
+    if provider != "here":
+        raise SpecError(
+            f"provider={provider!r}: must be 'here' (machines are shares of this computer) or 'local' (each is a Ray "
+            "node of its own on this computer)"
+        )
+    if parse_duration(boot, "boot", zero=True):
+        raise SpecError(f"boot={boot!r}: machines that are shares of this computer do not boot; give provider='local'")
+    return "here"
 
 
 def _url(checkpoints: object) -> str | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
 import msgspec
 
 from elastune.errors import SpecError
 from elastune.messages import Config
+from elastune.units import parse_duration, parse_size
 
 Mode = Literal["min", "max"]
 
@@ -47,6 +49,33 @@ class Retention:
     def __post_init__(self) -> None:
         for name, lowest in (("keep_last", 1), ("keep_best", 0)):
             require_int(name, getattr(self, name), lowest)
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """How the processes that train are treated.
+
+    With `fresh_process` every run of a trial gets a new one. A trial that does not report for longer than
+    `report_within` hangs: it is killed and goes on from its checkpoint. A process that has grown by more than
+    `leak_limit` from its first trial to a later one is replaced.
+    """
+
+    fresh_process: bool = False
+    report_within: str | float | timedelta | None = None
+    leak_limit: str | float = "1GB"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fresh_process, bool):
+            raise SpecError(f"fresh_process={self.fresh_process!r}: must be true or false")
+        _ = self.report_within_s, self.leak_bytes
+
+    @property
+    def report_within_s(self) -> float | None:
+        return None if self.report_within is None else parse_duration(self.report_within, "report_within")
+
+    @property
+    def leak_bytes(self) -> float:
+        return parse_size(self.leak_limit, "leak_limit")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import logging
+import os
 import pickle
 import platform
 import signal
@@ -15,7 +16,7 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import cloudpickle
 
@@ -33,15 +34,19 @@ from elastune.results import Result, checkpoint_store
 from elastune.search import Searcher
 from elastune.simulation import Simulation
 from elastune.space import Space
-from elastune.spec import Mode, Retention
+from elastune.spec import Mode, Retention, Workers
 from elastune.worker.session import as_trainer
 from elastune.worker.setup import WorkerSetup, add_paths
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
+    from elastune.provider import Provider
+
 log = logging.getLogger("elastune")
 
+MACHINES = "machines"
+"""The folder of a run in which its machines on this computer are kept."""
 EXPERIMENT = "experiment"
 """The name of the blob beside the journal that holds the experiment and the user's code."""
 
@@ -77,6 +82,9 @@ class Tuner:
         retention: Retention = Retention(),
         max_retries: int = 3,
         grace: Duration = "30s",
+        workers: Workers = Workers(),
+        provider: Literal["here", "local"] = "here",
+        boot: Duration = 0.0,
     ) -> None:
         self.trainable = trainable
         if trainable is not None:
@@ -100,6 +108,9 @@ class Tuner:
             retention=retention,
             max_retries=max_retries,
             grace=grace,
+            workers=workers,
+            provider=provider,
+            boot=boot,
         )
         self._storage = storage if isinstance(storage, Path) else Path(_folder(storage))
         self._journal_url = journal
@@ -212,16 +223,38 @@ class Tuner:
         if simulation is not None:
             return simulation.cluster(self.experiment, view.at_s)
         from elastune.cluster.ray import RayCluster  # takes seconds to import, and a simulation does without
-        from elastune.provider import Here
 
         experiment, path = self.experiment, self.path.resolve()
-        store = checkpoint_store(path, experiment.checkpoints)
+        slots, workers = experiment.machines * experiment.devices, experiment.workers
         setup = WorkerSetup(
-            self._code(), _paths(), store, path / "logs", experiment.checkpoint_every_s, experiment.seed
+            trainable=self._code(),
+            paths=_paths(),
+            checkpoints=checkpoint_store(path, experiment.checkpoints),
+            logs=path / "logs",
+            checkpoint_every_s=experiment.checkpoint_every_s,
+            seed=experiment.seed,
+            threads=max(1, (os.cpu_count() or 1) // slots),
+            fresh_process=workers.fresh_process,
+            leak_bytes=workers.leak_bytes,
         )
-        started_unix_s = view.started.started_unix_s if seq else None
-        provider = Here(experiment.machines, experiment.devices, experiment.settings.price_usd_per_device_hour)
-        return RayCluster(setup, provider, started_unix_s=started_unix_s, at_s=view.at_s)
+        return RayCluster(
+            setup,
+            self._provider(),
+            head_cpus=slots if experiment.provider == "here" else 0,
+            lanes=1,
+            silence_s=workers.report_within_s,
+            started_unix_s=view.started.started_unix_s if seq else None,
+            at_s=view.at_s,
+        )
+
+    def _provider(self) -> Provider:
+        from elastune.provider import Here, Local
+
+        experiment = self.experiment
+        price = experiment.settings.price_usd_per_device_hour
+        if experiment.provider == "here":
+            return Here(experiment.devices, price)
+        return Local(self.path.resolve() / MACHINES, experiment.devices, price, experiment.boot_s)
 
     def _tidy(self, controller: Controller, journal: Journal, simulation: Simulation | None) -> None:
         """Remove what the driver before had no time to write down. Not earlier: now the journal has accepted us."""

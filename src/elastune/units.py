@@ -1,4 +1,4 @@
-"""Durations and amounts of money as people write them: "1h30m", "$20"."""
+"""Durations, amounts of money and sizes as people write them: "1h30m", "$20", "2GB"."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 # Each unit at most once, from the largest to the smallest: "5m1h" is more likely a slip than a wish.
 _DURATION = re.compile(r"\s*".join(rf"(?:(?P<{unit}>{_NUMBER})\s*{unit})?" for unit in _UNITS_S))
 _MONEY = re.compile(r"\$?\s*([0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)\s*(?:usd)?")
+_UNITS_BYTES = {"b": 1.0, **{f"{unit}b": 1000.0**i for i, unit in enumerate("kmgt", 1)}}
+_UNITS_BYTES |= {f"{unit}ib": 1024.0**i for i, unit in enumerate("kmgt", 1)}
+_SIZE = re.compile(rf"({_NUMBER})\s*({'|'.join(_UNITS_BYTES)})?")
 
 
 def parse_duration(value: object, name: str = "duration", zero: bool = False) -> float:
@@ -41,6 +44,14 @@ def parse_money(value: object, name: str = "amount") -> float:
     if isinstance(value, str) and (found := _MONEY.fullmatch(value.strip().lower())):
         number = float(found[1].replace(",", ""))
     return _positive(number, f'{name}={value!r}: must be a positive amount of US dollars such as "$20" or "20 USD"')
+
+
+def parse_size(value: object, name: str = "size") -> float:
+    """Bytes of "500MB", "1.5 GB", "2GiB" or a bare number."""
+    number = value
+    if isinstance(value, str) and (found := _SIZE.fullmatch(value.strip().lower())):
+        number = float(found[1]) * _UNITS_BYTES[found[2] or "b"]
+    return _positive(number, f'{name}={value!r}: must be a size such as "500MB", "2GB" or "2GiB"')
 
 
 def _positive(number: object, error: str) -> float:

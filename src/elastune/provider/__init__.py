@@ -2,5 +2,6 @@
 
 from elastune.provider.base import Machine, Provider
 from elastune.provider.here import Here
+from elastune.provider.local import Local, release_all
 
-__all__ = ["Here", "Machine", "Provider"]
+__all__ = ["Here", "Local", "Machine", "Provider", "release_all"]

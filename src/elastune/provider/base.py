@@ -1,4 +1,4 @@
-"""The seam to whoever rents out machines: four verbs."""
+"""The seam between those who want machines and those who have them."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ class Machine:
     name: str
     devices: int
     ray_node: str | None
-    """Ray's name of it, once workers can be placed there; None while it boots."""
+    """Ray's id of it (hex) once workers can be placed there; None while it boots."""
     billed_from_unix_s: float
     gone_at_unix_s: float | None = None
-    """After a revocation notice: when it will be taken away."""
+    """A revocation notice: it will be taken away then."""
 
 
 class Provider(Protocol):
-    head_cpus: int
-    """How many CPUs of the driver's own computer are for workers."""
+    """Four verbs, and two words at the end. None of them waits: a machine that is asked for turns up in `list`, ready some time later."""
 
     def request(self, name: str) -> None:
-        """Ask for a machine; it is in the list at once, and ready later. Nothing happens if it is there already."""
+        """Ask for a machine; nothing happens when one of that name is there."""
 
     def list(self) -> list[Machine]:
-        """What is there and paid for now, also of a driver before this one. Asked a few times a second."""
+        """What is there and paid for now, booting or ready; not what has died or was released."""
 
     def release(self, name: str) -> None:
-        """Give a machine back. Nothing happens if it is gone already."""
+        """Give it back; nothing happens when it is not there."""
 
     def price(self) -> float:
-        """US dollars per machine and hour."""
+        """USD per machine and hour."""
 
     def why_gone(self, name: str) -> str:
-        """What became of a machine that is in the list no longer, for people."""
+        """What became of a machine that is not there any more, for people."""
+
+    def close(self) -> None:
+        """The driver ends: what it has released is seen off."""

@@ -34,7 +34,7 @@ class Driver:
         store = CheckpointStore(str(folder / "saved"))
         told = {"checkpoint_every_s": 60.0, "seed": 0, **setup}
         self.setup = WorkerSetup(cloudpickle.dumps(trainable), (), store, folder / "logs", **told)
-        self.cluster = RayCluster(self.setup, Here(1, devices), lanes, silence_s)
+        self.cluster = RayCluster(self.setup, Here(devices, 0.0), lanes=lanes, silence_s=silence_s)
         self.events: list[m.AnyEvent] = []
         self._number = 0
         self.send(m.AddNode, "n0")

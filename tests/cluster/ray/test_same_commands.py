@@ -110,7 +110,7 @@ def test_simulated_cluster_and_ray_get_the_same_commands(algorithm: Algorithm, t
     store = CheckpointStore(str(tmp_path / "checkpoints"))
     setup = WorkerSetup(cloudpickle.dumps(gated(gate)), (), store, tmp_path / "logs", NEVER_S, 0)
     real: list[m.Record] = []
-    cluster = Released(RayCluster(setup, Here(1, 2)), gate, [(report.trial, report.iteration) for report in reports])
+    cluster = Released(RayCluster(setup, Here(2, 0.0)), gate, [(report.trial, report.iteration) for report in reports])
     try:
         got = commands_of(Loop(experiment.controller(), cluster, MemoryJournal(), observers=[real.append]), real)
     finally:

@@ -314,7 +314,7 @@ def test_a_report_without_the_metric_fails_that_trial_once_others_have_reported(
 
 def test_strangers_on_the_listener_do_no_harm(tmp_path: Path) -> None:
     store = CheckpointStore(str(tmp_path / "checkpoints"))
-    cluster = RayCluster(WorkerSetup(cloudpickle.dumps(counting()), (), store, tmp_path, 60.0, 0), Here(1, 1))
+    cluster = RayCluster(WorkerSetup(cloudpickle.dumps(counting()), (), store, tmp_path, 60.0, 0), Here(1, 0.0))
     strangers = []
     try:
         for said in (b"", b"x", struct.pack("!I", 1 << 31), b"y" * 100_000, struct.pack("!I", 3) + b"abc"):

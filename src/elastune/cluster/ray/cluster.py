@@ -29,6 +29,8 @@ from elastune.worker.setup import WorkerSetup
 
 LAUNCHES = 3
 """How often a worker of a machine that works is started before the machine is given up."""
+VERDICT_S = 0.3
+"""Workers notice the end of their machine before the provider does."""
 BOOTING_LOOK_S, LOOK_S = 0.1, 0.5
 """How often the provider is asked about its machines, while some boot and otherwise."""
 
@@ -47,12 +49,13 @@ class _Machine:
 
 
 class RayCluster:
-    """`lanes` is how many workers a device gets from the beginning; a trial may be silent for `silence_s`."""
+    """`head_cpus` is how much of the driver's own computer is for workers; `lanes` how many workers a device gets from the beginning; a trial may be silent for `silence_s`."""
 
     def __init__(
         self,
         setup: WorkerSetup,
         provider: Provider,
+        head_cpus: int = 0,
         lanes: int = 1,
         silence_s: float | None = None,
         started_unix_s: float | None = None,
@@ -74,7 +77,7 @@ class RayCluster:
         self._woken, self._waker = socket.socketpair()
         self._waker.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ, lambda: self._woken.recv(4096))
-        self._owns_ray = start_ray(provider.head_cpus)
+        self._owns_ray = start_ray(head_cpus)
         self.hosts = Hosts(self, setup, self._selector)
         self._gangs = Gangs(self, self.hosts, silence_s)
         for machine in provider.list():  # of a driver before this one
@@ -142,6 +145,7 @@ class RayCluster:
         self._selector.close()
         for sock in (self._woken, self._waker):
             sock.close()
+        self._provider.close()
         if self._owns_ray:
             ray.shutdown()
 
@@ -221,7 +225,10 @@ class RayCluster:
         self._gangs.said(host, said)
 
     def hung_up(self, host: Host) -> None:
-        """The worker died, perhaps with its whole machine."""
+        """The worker died, perhaps with its whole machine: that shows in a moment."""
+        self.at(self.now_s() + VERDICT_S, lambda: self._died(host))
+
+    def _died(self, host: Host) -> None:
         self._look()
         if self.hosts.get(host.slot) is host:
             self._gangs.broken(host)

@@ -98,6 +98,9 @@ class Hosts:
         if self._at.get(host.slot) is host:
             del self._at[host.slot]
         ray.kill(host.actor)
+        self._hang_up(host)
+
+    def _hang_up(self, host: Host) -> None:
         if host.wire is not None:
             self._selector.unregister(host.wire)
             host.wire.close()
@@ -167,6 +170,7 @@ class Hosts:
         try:
             frames = host.wire.receive(wait=False)
         except EOFError:
+            self._hang_up(host)
             self._audience.hung_up(host)
             return
         for frame in frames:
