@@ -22,7 +22,7 @@ import elastune as et
 from elastune.provider import machine as keeper
 from elastune.results import Result
 
-KINDS = {"kill worker": 12, "hang worker": 2, "kill raylet": 2, "notice": 2, "take away": 1, "kill keeper": 1}
+KINDS = {"kill worker": 14, "hang worker": 1, "kill raylet": 2, "notice": 2, "take away": 1, "kill keeper": 1}
 
 
 class Faults(threading.Thread):
@@ -41,10 +41,14 @@ class Faults(threading.Thread):
         self.done: Counter[str] = Counter()
 
     def run(self) -> None:
-        while self.done.total() < self._count and not self._enough.wait(self._rng.uniform(0.5, 1.5) * self._every_s):
+        pause_s = self._every_s
+        while self.done.total() < self._count and not self._enough.wait(pause_s):
             kind = self._rng.choices(list(KINDS), list(KINDS.values()))[0]
+            pause_s = 0.05
             with suppress(OSError):  # it has just ended by itself
-                self.done[kind] += self._harm(kind)
+                if self._harm(kind):
+                    self.done[kind] += 1
+                    pause_s = self._rng.uniform(0.5, 1.5) * self._every_s
         self._calm.touch()
 
     def stop(self) -> None:
@@ -52,24 +56,29 @@ class Faults(threading.Thread):
         self.join()
 
     def _harm(self, kind: str) -> bool:
-        there = [path for path in sorted(self._folder.glob("n*")) if not (path / "gone.json").exists()]
-        if not there:
-            return False
-        folder = self._rng.choice(there)
-        if kind in ("notice", "take away"):
-            notice_s = self._rng.uniform(1.0, 3.0) if kind == "notice" else 0.0
-            keeper.write(folder / "notice.json", keeper.Notice(time.time() + notice_s))
-            return True
-        program = {"kill raylet": "raylet", "kill keeper": "python"}.get(kind, "ray::_Worker")
+        """Only to machines that have been ready: those that boot are not worth it."""
+        folder = self._rng.choice(sorted(self._folder.glob("n*")) or [self._folder])
         order = keeper.read(folder / "order.json", keeper.Order)
-        running = keeper.processes({order.mark}) if order is not None else set()
-        if kind == "kill keeper":
-            told = keeper.read(folder / "keeper.json", keeper.Keeper)
-            running &= {told.pid} if told is not None else set()
-        found = [pid for pid in sorted(running) if (keeper.program(pid) or "").startswith(program)]
-        if found:
-            os.kill(self._rng.choice(found), signal.SIGSTOP if kind == "hang worker" else signal.SIGKILL)
-        return bool(found)
+        told = keeper.read(folder / "keeper.json", keeper.Keeper)
+        if order is None or told is None or (folder / "gone.json").exists() or (folder / "notice.json").exists():
+            return False
+        programs = {pid: keeper.program(pid) or "" for pid in keeper.processes({order.mark})}
+        workers = [pid for pid, program in programs.items() if program.startswith("ray::_Worker")]
+        if not workers:
+            return False
+        match kind:
+            case "notice" | "take away":
+                notice_s = self._rng.uniform(1.0, 3.0) if kind == "notice" else 0.0
+                keeper.write(folder / "notice.json", keeper.Notice(time.time() + notice_s))
+            case "kill raylet":
+                os.kill(next(pid for pid, program in programs.items() if program == "raylet"), signal.SIGKILL)
+            case "kill keeper":
+                os.kill(told.pid, signal.SIGKILL)
+            case "hang worker":
+                os.kill(self._rng.choice(sorted(workers)), signal.SIGSTOP)
+            case "kill worker":
+                os.kill(self._rng.choice(sorted(workers)), signal.SIGKILL)
+        return True
 
 
 def trainable(calm: Path, step_s: float) -> Any:
@@ -90,7 +99,7 @@ def tune(folder: Path, name: str, faults: Faults | None, step_s: float) -> Resul
         trainable(folder / f"{name}.calm", step_s),
         space={"x": et.uniform(0.01, 0.99)},
         metric="loss",
-        algorithm=et.SuccessiveHalving(n=60, r=2, R=54, eta=3),
+        algorithm=et.SuccessiveHalving(n=60, r=6, R=162, eta=3),
         name=name,
         storage=folder,
         machines=3,
@@ -120,15 +129,20 @@ def left_behind(folder: Path) -> list[str]:
 def outcome(result: Result) -> tuple[Any, ...]:
     """All that must not depend on faults: the winner, and each iteration of each trial, once, with its loss."""
     trials = sorted(
-        (trial.id, tuple((r.iteration, r.metrics["done"], r.metrics["loss"]) for r in trial.reports))
+        (_number(trial.id), tuple((r.iteration, r.metrics["done"], r.metrics["loss"]) for r in trial.reports))
         for trial in result.view.trials.values()
     )
-    return result.status, result.best_trial.id, result.best_value, trials
+    return result.status, _number(result.best_trial.id), result.best_value, trials
+
+
+def _number(trial: str) -> str:
+    """Without the name of the run."""
+    return trial.rpartition("-")[2]
 
 
 def disturb(folder: Path, name: str, undisturbed: tuple[Any, ...], count: int, seed: int) -> tuple[Result, Faults]:
     """A run with so many faults that must end as the undisturbed one did."""
-    faults = Faults(folder / name / "machines", folder / f"{name}.calm", count, 0.8, seed)
+    faults = Faults(folder / name / "machines", folder / f"{name}.calm", count, 0.6, seed)
     result = tune(folder, name, faults, 0.3)
     assert outcome(result) == undisturbed
     # Saved at every report: a fault costs each trial on the machine at most the iteration that it was in.

@@ -20,7 +20,9 @@ class Machine:
 
 
 class Provider(Protocol):
-    """Four verbs, and two words at the end. None of them waits: a machine that is asked for turns up in `list`, ready some time later."""
+    """Four verbs, and two words at the end. None of them waits: a machine that is asked for turns up in `list`, ready
+    some time later.
+    """
 
     def request(self, name: str) -> None:
         """Ask for a machine; nothing happens when one of that name is there."""

@@ -49,7 +49,9 @@ class _Machine:
 
 
 class RayCluster:
-    """`head_cpus` is how much of the driver's own computer is for workers; `lanes` how many workers a device gets from the beginning; a trial may be silent for `silence_s`."""
+    """`head_cpus` is how much of the driver's own computer is for workers, `lanes` how many workers a device gets from
+    the beginning; a trial may be silent for `silence_s`.
+    """
 
     def __init__(
         self,
