@@ -64,7 +64,7 @@ class Faults(threading.Thread):
             return False
         programs = {pid: keeper.program(pid) or "" for pid in keeper.processes({order.mark})}
         workers = [pid for pid, program in programs.items() if program.startswith("ray::_Worker")]
-        if not workers:
+        if not any(_busy(self._calm, pid).exists() for pid in workers):
             return False
         match kind:
             case "notice" | "take away":
@@ -81,10 +81,16 @@ class Faults(threading.Thread):
         return True
 
 
+def _busy(calm: Path, pid: int) -> Path:
+    """There once the process has trained something, and its machine has been ready."""
+    return calm.with_name(f"{calm.name}-{pid}")
+
+
 def trainable(calm: Path, step_s: float) -> Any:
     """Deterministic; slow until the faults are over, so that they hit it."""
 
     def train(config: Mapping[str, Any]) -> None:
+        _busy(calm, os.getpid()).touch()
         done, state = et.get_checkpoint() or (0, config["x"])
         while True:
             time.sleep(0.01 if calm.exists() else step_s)

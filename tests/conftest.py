@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Ray looks at these when it is imported, whichever test does that first.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+
 # The same examples every time, however busy the machine is.
 settings.register_profile("elastune", derandomize=True, deadline=None)
 settings.load_profile("elastune")

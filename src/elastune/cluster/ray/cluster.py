@@ -28,7 +28,7 @@ from elastune.worker import wire
 from elastune.worker.setup import WorkerSetup
 
 LAUNCHES = 3
-"""How often a worker of a machine that works is started before the machine is given up."""
+"""How often a worker is started again before its machine is given up."""
 VERDICT_S = 0.3
 """Workers notice the end of their machine before the provider does."""
 BOOTING_LOOK_S, LOOK_S = 0.1, 0.5
@@ -235,12 +235,12 @@ class RayCluster:
         if self.hosts.get(host.slot) is host:
             self._gangs.broken(host)
 
-    def not_started(self, host: Host, reason: str) -> None:
-        """Where the machine has worked before, another try is worth it; otherwise it is no good."""
+    def not_started(self, host: Host, reason: str, hopeless: bool) -> None:
+        """Another try is worth it, unless the code itself is at fault; a machine where all fail is no good."""
         if self.hosts.get(host.slot) is not host:
             return
         known = self._machines[host.slot.node]
-        if known.ready and host.failures < LAUNCHES:
+        if host.failures < LAUNCHES and not hopeless:
             self.hosts.end(host)
             self._launch(known, host.slot, host.failures + 1)
         else:

@@ -53,7 +53,7 @@ class Audience(Protocol):
 
     def hung_up(self, host: Host) -> None: ...
 
-    def not_started(self, host: Host, reason: str) -> None: ...
+    def not_started(self, host: Host, reason: str, hopeless: bool) -> None: ...
 
 
 class Hosts:
@@ -121,10 +121,11 @@ class Hosts:
             return
         starting = {host.life: host for host in self._starting.values()}
         for life in ray.wait(list(starting), num_returns=len(starting), timeout=0)[0]:
-            self._audience.not_started(starting[life], _why(life))
+            self._audience.not_started(starting[life], _why(life), hopeless=False)
         for host in list(self._starting.values()):
             if self._audience.now_s() - host.started_s > STARTING_LIMIT_S:
-                self._audience.not_started(host, f"a worker has not started within {STARTING_LIMIT_S:g} s")
+                late = f"a worker has not started within {STARTING_LIMIT_S:g} s"
+                self._audience.not_started(host, late, hopeless=True)
 
     def close(self) -> None:
         for host in list(self._at.values()):
@@ -157,7 +158,7 @@ class Hosts:
             connection.close()
         elif hello.error:
             connection.close()
-            self._audience.not_started(host, hello.error)
+            self._audience.not_started(host, hello.error, hopeless=True)
         else:
             connection.longest, host.wire = 1 << 31, connection
             host.address = (connection.sock.getpeername()[0], hello.port)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 import ray
@@ -27,8 +26,6 @@ def start_ray(cpus: int) -> bool:
     if ray.is_initialized():
         _check_connected(cpus)
         return False
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     ray.init(
         address="local",
         num_cpus=cpus,
