@@ -6,6 +6,6 @@ import os
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
-from elastune.cluster.ray.cluster import RayCluster  # noqa: E402
+from elastune.cluster.ray.cluster import RayCluster
 
 __all__ = ["RayCluster"]
