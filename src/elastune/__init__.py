@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from elastune.search.optuna import OptunaSearcher
     from elastune.simulation import Simulation
     from elastune.tuner import Tuner, load
+    from elastune.worker import torch as torch
 
 __version__ = "0.1.0"
 
@@ -39,6 +40,7 @@ _LAZY = {
     "Synthetic": "elastune.cluster.workload",
     "Table": "elastune.cluster.workload",
     "OptunaSearcher": "elastune.search.optuna",
+    "torch": "elastune.worker.torch",
 }
 """What only the driver needs is imported when it is asked for: `import elastune` in a worker should cost next to
 nothing.
@@ -49,7 +51,8 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         import importlib
 
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        module = importlib.import_module(_LAZY[name])
+        return module if name == "torch" else getattr(module, name)
     raise AttributeError(f"module 'elastune' has no attribute {name!r}")
 
 

@@ -28,9 +28,8 @@ class Desk:
     """What the process is like after the user's code was loaded, and before any trial has run."""
 
     def __init__(self) -> None:
-        gc.collect()
-        gc.freeze()  # what is here by now stays: collecting what a trial leaves behind costs next to nothing
-        self._collected_s = time.monotonic()
+        self._collected_s, self._modules = -COLLECT_EVERY_S, 0
+        self._collect()
         self._environ = dict(os.environ)
         self._folder = os.getcwd()
         self._path = list(sys.path)
@@ -49,14 +48,20 @@ class Desk:
         signal.setitimer(signal.ITIMER_REAL, 0)
         logging.root.setLevel(self._logging[0])
         logging.root.handlers[:] = self._logging[1]
-        if time.monotonic() - self._collected_s > COLLECT_EVERY_S:
-            gc.collect()
-            self._collected_s = time.monotonic()
+        self._collect()
         random.seed(seed)
         if (numpy := sys.modules.get("numpy")) is not None:
             numpy.random.seed(seed)
         if (torch := sys.modules.get("torch")) is not None:
             _clear_torch(torch, seed, threads)
+
+    def _collect(self) -> None:
+        """What was imported stays: left out of sight, it makes collecting what a trial leaves behind cost nothing."""
+        if time.monotonic() - self._collected_s > COLLECT_EVERY_S:
+            gc.collect()
+            if len(sys.modules) > self._modules:
+                gc.freeze()
+            self._collected_s, self._modules = time.monotonic(), len(sys.modules)
 
 
 def _clear_torch(torch: Any, seed: int, threads: int) -> None:
