@@ -41,9 +41,10 @@ from _measured import Resizes, Throughput, driver_cpu_s
 import elastune as et
 from elastune import messages as m
 from elastune.cluster.ray import RayCluster
+from elastune.provider import Here
 from elastune.record.checkpoints import CheckpointStore
 from elastune.record.journal import SqlJournal
-from elastune.worker.process import WorkerSetup
+from elastune.worker.setup import WorkerSetup
 
 SLOTS = (m.Slot("n0", 0), m.Slot("n0", 1))
 REPORTS = 100
@@ -100,7 +101,7 @@ class Driver:
     def __init__(self, trainable: Callable[[Mapping[str, Any]], None], folder: Path) -> None:
         store = CheckpointStore(str(folder / "saved"))
         setup = WorkerSetup(cloudpickle.dumps(trainable), tuple(sys.path), store, folder / "logs", 60.0, 0)
-        self._cluster = RayCluster(setup, devices=2, machines=1)
+        self._cluster = RayCluster(setup, Here(2, 0.0))
         self._number = 0
         self._reports: list[tuple[float, m.TrialReported]] = []
         self._send(m.AddNode, "n0")

@@ -102,6 +102,13 @@ BAD = [
     ("seed: 3", "seed: -1", "seed=-1: must be a whole number of at least 0"),
     ("seed: 3", "seed: yes", "seed=True: must be a whole number"),
     ("devices: 2", "devices: 0", "devices=0: must be a whole number of at least 1"),
+    (
+        "devices: 2",
+        "devices: 2, devices_per_trial: 3",
+        "devices_per_trial=3: a trial is on one machine or on whole ones",
+    ),
+    ("devices: 2", "devices: 2, devices_per_trial: 1/0", "devices_per_trial='1/0': must be a whole number of devices"),
+    ("seed: 3", "allocator: fair", "allocator='fair': must be an object"),
     ("machines: 2", "machins: 2", "unknown field 'machins'; did you mean 'machines'?"),
     ("ASHA:", "AHSA:", "did you mean 'ASHA'?"),
     ("R: 9", "R: nine", "R='nine': must be a whole number"),

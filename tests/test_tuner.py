@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import threading
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,41 @@ def test_scaling_and_stragglers_are_taken_from_the_simulation(tmp_path: Path) ->
     assert slow.view.at_s == pytest.approx(2 * (3 + 3 + 5))
     uneven = tuner(tmp_path).simulate(Simulation(stragglers=0.5))
     assert uneven.view.at_s != pytest.approx(3 + 3 + 5)
+
+
+@pytest.mark.parametrize(
+    ("width", "time_s", "said"),
+    [
+        (1, 4, 1),
+        (2.0, 4, 2),
+        ("4", 4, 4),
+        (0.5, 4, "1/2"),
+        ("1/3", 6, "1/3"),
+        (1 / 3, 6, "1/3"),
+        (Fraction(1, 4), 8, "1/4"),
+    ],
+)
+def test_every_trial_gets_as_many_devices_as_were_asked_for(
+    tmp_path: Path, width: Any, time_s: float, said: int | str
+) -> None:
+    """Eight trials of two steps on two machines of two devices."""
+    asked = tuner(tmp_path, et.FIFO(8, R=2), machines=2, devices=2, devices_per_trial=width)
+    result = asked.simulate(Simulation())
+    assert result.view.at_s == pytest.approx(time_s)
+    assert result.view.started.experiment["devices_per_trial"] == said
+    assert result.view.utilisation() == pytest.approx({"1/3": 3 / 4, "1/4": 2 / 4}.get(str(said), 1.0))
+
+
+def test_an_allocator_of_ones_own_says_what_each_trial_gets_and_can_be_resumed(tmp_path: Path) -> None:
+    result = tuner(tmp_path, et.FIFO(2, R=6), allocator=Widest(1, 3)).simulate(Simulation())
+    assert result.view.at_s == pytest.approx(2 * 6 / 3)
+    assert result.view.started.experiment["allocator"] == {"Widest": {"machines": 1, "devices": 3}}
+    assert outcome(Tuner.restore(result.path).fit(progress=False)) == outcome(result)
+
+
+def test_a_width_from_an_allocator_that_cannot_be_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="the allocator's width of digits-00000=0: must be a whole number"):
+        tuner(tmp_path, allocator=Widest(1, 0)).simulate(Simulation())
 
 
 def test_a_searcher_of_a_library_and_a_grid(tmp_path: Path) -> None:
@@ -222,6 +258,26 @@ def test_a_grid_with_fewer_points_than_trials_is_an_error_that_says_what_to_do(t
         tuner(tmp_path, space={"lr": et.grid_search([0.1, 0.2])})
 
 
+NO_WIDTHS: list[Any] = [0, -1, 1.5, 0.3, 0.66, "half", "1/0", "2/3", "1/65", None, True, math.nan, math.inf, {}]
+
+
+class Widest(et.Allocator):
+    """The first trial gets a whole machine, the others wait."""
+
+    def __init__(self, machines: int, devices: int) -> None:
+        self.machines, self.devices = machines, devices
+
+    def allocate(self, view: et.View, at_s: float) -> et.Target:
+        first = [*view.widths, *view.waiting][: self.machines]
+        return et.Target(self.machines, dict.fromkeys(first, self.devices))
+
+
+class UnpicklableAllocator(Widest):
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.lock = threading.Lock()
+
+
 class Unpicklable(et.FIFO):
     def __init__(self) -> None:
         super().__init__(1, 1)
@@ -257,6 +313,17 @@ class Unpicklable(et.FIFO):
         ({"searcher": "tpe", "space": {"x": et.grid_search([1])}}, "searcher='tpe'", "use 'grid'"),
         ({"space": {"x": et.grid_search([1])}, "searcher": "random"}, "searcher='random'", "use 'grid'"),
         ({"algorithm": Unpicklable()}, "algorithm", "must be picklable"),
+        ({"allocator": UnpicklableAllocator()}, "allocator", "must be picklable"),
+        ({"allocator": "fair"}, "allocator='fair'", "extends elastune.Allocator"),
+        ({"allocator": Widest}, "allocator=<class", "extends elastune.Allocator"),
+        ({"allocator": Widest(1, 3), "devices_per_trial": 2}, "devices_per_trial=2 and", "give one of them"),
+        *(
+            ({"devices_per_trial": bad}, f"devices_per_trial={bad!r}", "whole number of devices .* or the part of one")
+            for bad in NO_WIDTHS
+        ),
+        ({"devices_per_trial": 4}, "devices_per_trial=4: 1 machine x 3 devices have 3", "give fewer per trial"),
+        ({"devices_per_trial": 8, "devices": 1, "machines": 7}, "7 machines x 1 device have 7", "or more machines"),
+        ({"devices_per_trial": 4, "machines": 2}, "on one machine or on whole ones", "the 3 devices of one"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(

@@ -86,6 +86,15 @@ class World:
         session.loop.resume(view.at_s)
         return session
 
+    def adopt(self, crashed: Session) -> Session:
+        """A new driver finds the machines of the old one; the workers ended with it."""
+        view, cluster = RunView(), crashed.cluster
+        cluster._trials.clear()
+        controller, seq = recover(crashed.journal, self.experiment.controller(), KEY, view.feed)
+        session = Session(controller, cluster, crashed.journal, Loop(controller, cluster, crashed.journal, seq, KEY))
+        session.loop.resume(view.at_s)
+        return session
+
     def _session(self, controller: Controller, journal: MemoryJournal, seq: int, now_s: float) -> Session:
         cluster = self.cluster(now_s)
         return Session(controller, cluster, journal, Loop(controller, cluster, journal, seq, KEY))
@@ -132,14 +141,13 @@ def world(
         machines,
         devices,
         checkpoint_every_s,
-        None,
-        allocator,
+        allocator=allocator,
     )
 
     def cluster(now_s: float) -> SimulatedCluster:
         return SimulatedCluster(
             workload=workload or Synthetic(metric, mode, seed=seed),
-            machines=Machines(devices, request_s, boot_s, lifetime_s, notice_s),
+            machines=Machines(devices, request_s, boot_s, lifetime_s, notice_s, price),
             stragglers=Stragglers(stragglers, seed),
             faults=faults,
             start_s=start_s,
@@ -196,9 +204,11 @@ def assert_every_iteration_once(view: RunView) -> None:
 
 
 def assert_no_slot_is_shared(records: Sequence[m.Record]) -> None:
-    """From commands and events alone: a device is handed out only when it is there and nobody is on it."""
-    at: dict[str, tuple[m.Slot, ...]] = {}
-    going: dict[str, tuple[m.Slot, ...]] = {}
+    """From commands and events alone: a device is handed out only when it is there and has room, and every trial on it
+    has a lane of its own.
+    """
+    at: dict[str, dict[m.Slot, float]] = {}
+    going: dict[str, dict[m.Slot, float]] = {}
     ready: dict[str, int] = {}
 
     def node_gone(node: str) -> None:
@@ -210,10 +220,23 @@ def assert_no_slot_is_shared(records: Sequence[m.Record]) -> None:
         for trial in going.keys() - at.keys():
             del going[trial]
 
-    def check(trial: str, slots: tuple[m.Slot, ...]) -> None:
-        others = {slot for places in (at, going) for other, held in places.items() if other != trial for slot in held}
-        assert len(set(slots)) == len(slots) and not others.intersection(slots), f"{trial} was put on {slots}"
+    def held_by_others(trial: str) -> dict[m.Slot, float]:
+        """Whoever is told to move holds what it has and what it will have: the larger part where both are one slot."""
+        found: dict[m.Slot, float] = {}
+        for other, held in (*at.items(), *going.items()):
+            if other != trial:
+                found |= {slot: max(part, found.get(slot, 0.0)) for slot, part in held.items()}
+        return found
+
+    def check(trial: str, slots: tuple[m.Slot, ...], share: float) -> dict[m.Slot, float]:
+        others = held_by_others(trial)
+        assert len(set(slots)) == len(slots) and not others.keys() & set(slots), f"{trial} was put on {slots}"
         assert all(slot.device < ready.get(slot.node, 0) for slot in slots), f"{slots} are not all there"
+        assert share == 1 or (0 < share < 1 and len(slots) == 1), f"{trial} has {share} of {slots}"
+        for place in {(slot.node, slot.device) for slot in slots}:
+            taken = sum(part for slot, part in others.items() if (slot.node, slot.device) == place)
+            assert taken + share <= 1 + 1e-9, f"{trial} was put on {slots}, of which {taken} is taken"
+        return dict.fromkeys(slots, share)
 
     for record in records:
         hidden = {decision.index for decision in record.decisions if isinstance(decision, m.EventHidden)}
@@ -224,8 +247,8 @@ def assert_no_slot_is_shared(records: Sequence[m.Record]) -> None:
                 case m.NodeLost():
                     node_gone(event.node)
                 case m.TrialResized():
-                    at[event.trial] = event.slots
-                    going.pop(event.trial, None)
+                    if event.trial in going and tuple(going[event.trial]) == event.slots:
+                        at[event.trial] = going.pop(event.trial)
                 case m.TrialPaused() | m.TrialReturned() | m.TrialFailed() | m.TrialLost() | m.CheckpointDamaged():
                     at.pop(event.trial, None)
                     going.pop(event.trial, None)
@@ -237,11 +260,9 @@ def assert_no_slot_is_shared(records: Sequence[m.Record]) -> None:
                     node_gone(command.node)
                 case m.StartTrial():
                     assert command.trial not in at, f"{command.trial} runs already"
-                    check(command.trial, command.slots)
-                    at[command.trial] = command.slots
+                    at[command.trial] = check(command.trial, command.slots, command.share)
                 case m.ResizeTrial() if command.trial in at:  # the others fell in the same turn: nobody will obey
-                    check(command.trial, command.slots)
-                    going[command.trial] = command.slots
+                    going[command.trial] = check(command.trial, command.slots, command.share)
 
 
 def assert_time_never_goes_back(records: Sequence[m.Record]) -> None:

@@ -14,6 +14,7 @@ result = tuner.fit()
 from typing import TYPE_CHECKING, Any
 
 from elastune.algorithm import ASHA, FIFO, Algorithm, Hyperband, SuccessiveHalving
+from elastune.allocate import Allocator, Target, View
 from elastune.errors import ElastuneError, RunFailed, SpecError, StorageError
 from elastune.search.base import Searcher
 from elastune.space import choice, grid_search, lograndint, loguniform, quniform, randint, uniform
@@ -60,6 +61,7 @@ __all__ = [
     "ASHA",
     "FIFO",
     "Algorithm",
+    "Allocator",
     "Context",
     "ElastuneError",
     "Fault",
@@ -75,8 +77,10 @@ __all__ = [
     "SuccessiveHalving",
     "Synthetic",
     "Table",
+    "Target",
     "Trainable",
     "Tuner",
+    "View",
     "Workers",
     "choice",
     "get_checkpoint",

@@ -61,7 +61,7 @@ def load_experiment(
     simulation, cluster = fields.pop("simulation", None), fields.pop("cluster", None)
     simulation, cluster = ({} if section is None else section for section in (simulation, cluster))
     known = set(inspect.signature(Tuner).parameters)
-    fields |= _checked(cluster, {"machines", "devices", "provider", "boot"}, f"{path}: cluster")
+    fields |= _checked(cluster, {"machines", "devices", "devices_per_trial", "provider", "boot"}, f"{path}: cluster")
     _checked(fields, known, str(path), extra={"cluster", "simulation"})
     for name in ("space", "metric", "algorithm"):
         if name not in fields:

@@ -21,7 +21,7 @@ from elastune.control.controller import Controller
 from elastune.errors import SpecError
 from elastune.search import GridSearcher, Searcher, make_searcher
 from elastune.space import Space
-from elastune.spec import Limits, Mode, Retention, Settings, Workers, require_int
+from elastune.spec import Limits, Mode, Retention, Settings, Width, Workers, require_int, to_width
 from elastune.units import parse_duration, parse_money
 
 if TYPE_CHECKING:
@@ -49,11 +49,12 @@ class Experiment:
     provider: Literal["here", "local"] = "here"
     boot_s: float = 0.0
     allocator: Allocator | None = None
-    """None: first come, first served."""
+    """None: first come, first served, with `devices_per_trial` each."""
+    devices_per_trial: Width = 1
 
     def controller(self) -> Controller:
         """A controller at the very beginning. It gets copies: the same experiment can be run again."""
-        allocator = self.allocator or FirstComeFirstServed(self.machines)
+        allocator = self.allocator or FirstComeFirstServed(self.machines, self.devices_per_trial)
         algorithm, searcher, allocator = cloudpickle.loads(
             cloudpickle.dumps((self.algorithm, self.searcher, allocator))
         )
@@ -67,10 +68,17 @@ class Experiment:
         return {
             "space": self.space.describe(),
             "algorithm": {type(self.algorithm).__name__: _arguments(self.algorithm)},
+            **self._describe_allocation(),
             "searcher": repr(self.searcher) if "object at" not in repr(self.searcher) else type(self.searcher).__name__,
             "machines": self.machines,
             "devices": self.devices,
         }
+
+    def _describe_allocation(self) -> dict[str, Any]:
+        if self.allocator is not None:
+            return {"allocator": {type(self.allocator).__name__: _arguments(self.allocator)}}
+        width = self.devices_per_trial
+        return {"devices_per_trial": width if isinstance(width, int) else str(width)}
 
 
 def make_experiment(
@@ -87,6 +95,8 @@ def make_experiment(
     name: str,
     machines: int,
     devices: int | None,
+    devices_per_trial: Width | float | str,
+    allocator: Allocator | None,
     checkpoint_every: Duration,
     checkpoints: str | None,
     retention: Retention,
@@ -104,6 +114,8 @@ def make_experiment(
         raise SpecError(f"mode={mode!r}: must be 'min' (less is better) or 'max'")
     if not isinstance(algorithm, Algorithm):
         raise SpecError(f"algorithm={algorithm!r}: must be an object such as ASHA(n=32, r=1, R=50)")
+    if allocator is not None and not isinstance(allocator, Allocator):
+        raise SpecError(f"allocator={allocator!r}: must be an object of a class that extends elastune.Allocator")
     if not isinstance(workers, Workers):
         raise SpecError(f"workers={workers!r}: must be a Workers(fresh_process=..., report_within=..., leak_limit=...)")
     if not isinstance(retention, Retention):
@@ -115,6 +127,12 @@ def make_experiment(
     require_int("devices", devices, 1)
     if machines * devices > MOST_DEVICES:
         raise SpecError(f"machines x devices = {machines * devices}: must be at most {MOST_DEVICES}")
+    width = _width_on(machines, devices, devices_per_trial)
+    if allocator is not None and width != 1:
+        raise SpecError(
+            f"devices_per_trial={devices_per_trial!r} and allocator={type(allocator).__name__}: "
+            "an allocator says itself how many devices each trial gets; give one of them"
+        )
     space = space if isinstance(space, Space) else Space(space)
     chosen = make_searcher(searcher) if searcher is not None else make_searcher("grid" if space.has_grid else "random")
     limits = Limits(
@@ -145,12 +163,28 @@ def make_experiment(
         devices=devices,
         checkpoint_every_s=parse_duration(checkpoint_every, "checkpoint_every", zero=True),
         checkpoints=_url(checkpoints),
+        allocator=allocator,
+        devices_per_trial=width,
         workers=workers,
         provider=_provider(provider, boot),
         boot_s=parse_duration(boot, "boot", zero=True),
     )
     _try_out(experiment)
     return experiment
+
+
+def _width_on(machines: int, devices: int, given: object) -> Width:
+    """A width that the machines can offer."""
+    name, width = "devices_per_trial", to_width("devices_per_trial", given)
+    if width > machines * devices:
+        have = f"{machines} machine{'s' * (machines != 1)} x {devices} device{'s' * (devices != 1)}"
+        raise SpecError(f"{name}={given!r}: {have} have {machines * devices}: give fewer per trial, or more machines")
+    if width > devices and width % devices:
+        raise SpecError(
+            f"{name}={given!r}: a trial is on one machine or on whole ones: give at most the {devices} devices of one, "
+            f"or a multiple of them"
+        )
+    return width
 
 
 def _provider(provider: object, boot: object) -> Literal["here", "local"]:
@@ -182,9 +216,11 @@ def _try_out(experiment: Experiment) -> None:
     """What only shows when the pieces meet: a searcher that cannot search the space, too few configurations."""
     try:
         searcher: Searcher = pickle.loads(cloudpickle.dumps(experiment.searcher))
-        cloudpickle.dumps(experiment.algorithm)
+        cloudpickle.dumps((experiment.algorithm, experiment.allocator))
     except Exception as error:
-        raise SpecError(f"algorithm and searcher must be picklable, so that a run can be resumed: {error}") from error
+        raise SpecError(
+            f"algorithm, searcher and allocator must be picklable, so that a run can be resumed: {error}"
+        ) from error
     searcher.setup(experiment.space, experiment.settings.mode, experiment.seed)
     stages = experiment.algorithm.stages()
     if isinstance(searcher, GridSearcher) and stages:
@@ -196,7 +232,7 @@ def _try_out(experiment: Experiment) -> None:
             )
 
 
-def _arguments(algorithm: Algorithm) -> dict[str, Any]:
-    names = inspect.signature(type(algorithm).__init__).parameters
-    found = {name: getattr(algorithm, name, None) for name in names if name != "self"}
+def _arguments(plugin: Algorithm | Allocator) -> dict[str, Any]:
+    names = inspect.signature(type(plugin).__init__).parameters
+    found = {name: getattr(plugin, name, None) for name in names if name != "self"}
     return {name: value for name, value in found.items() if isinstance(value, str | int | float | bool | None)}

@@ -90,9 +90,18 @@ class RunInterrupted(Event, frozen=True, gc=False):
 
 
 class NodeReady(Event, frozen=True, gc=False):
+    """A machine that was asked for can be used. Its price is that of the whole machine."""
+
     node: str
     devices: int
     billed_from_s: float
+    price_usd_per_hour: float
+
+
+class NodeStray(Event, frozen=True, gc=False):
+    """A new driver found a machine that nobody asked for, or asks for any more: it must be given back."""
+
+    node: str
 
 
 class NodeNotice(Event, frozen=True, gc=False):
@@ -166,11 +175,14 @@ class TrialFailed(Event, frozen=True, gc=False):
 
 
 class TrialLost(Event, frozen=True, gc=False):
-    """The worker or its machine is gone, through no fault of the user's code."""
+    """The worker or its machine is gone. Without `fault` the trial has nothing to do with it, as when its machine or
+    its driver ended: that is no failed try. A worker that died alone may have died of what it ran.
+    """
 
     trial: str
     attempt: int
     reason: str
+    fault: bool = True
 
 
 class CheckpointDamaged(Event, frozen=True, gc=False):
@@ -195,6 +207,7 @@ AnyEvent = (
     | RunResumed
     | RunInterrupted
     | NodeReady
+    | NodeStray
     | NodeNotice
     | NodeLost
     | TrialReported
@@ -239,7 +252,8 @@ class ReleaseNode(Command, frozen=True, gc=False):
 class StartTrial(Command, frozen=True, gc=False):
     """Train from `iteration` (where the checkpoint is) until the end; no report on the way waits for an answer.
 
-    With `final` the trial will not be asked to go on afterwards.
+    With `final` the trial will not be asked to go on afterwards. `share` is the part of its device that each of its
+    workers may use: below 1 where trials share one.
     """
 
     trial: str
@@ -252,7 +266,6 @@ class StartTrial(Command, frozen=True, gc=False):
     final: bool
     slots: tuple[Slot, ...]
     share: float = 1.0
-    """The part of each device that the trial may use."""
 
 
 class PauseTrial(Command, frozen=True, gc=False):
@@ -264,11 +277,15 @@ class PauseTrial(Command, frozen=True, gc=False):
 
 
 class ResizeTrial(Command, frozen=True, gc=False):
-    """Checkpoint at the next report, take these slots in place of those held, and go on. The attempt stays the same."""
+    """Checkpoint at the next report, take these slots in place of those held, and go on. The attempt stays the same.
+
+    They may be the slots that it holds, with another share of their devices.
+    """
 
     trial: str
     attempt: int
     slots: tuple[Slot, ...]
+    share: float = 1.0
 
 
 class StopTrial(Command, frozen=True, gc=False):

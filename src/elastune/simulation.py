@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Simulation:
     """`workload` says how trials learn and how long a step takes; None: synthetic curves with steps of one second.
 
-    `scaling` maps widths to speed-ups ({1: 1, 2: 1.9, 4: 3.6}; in between it is interpolated, beyond it stays).
+    `scaling` maps widths to speed-ups ({1: 1, 2: 1.9, 4: 3.6}; in between it is interpolated, above it stays, and below
+    it falls with the width: each of two trials that share a device trains half as fast as it would alone).
     `stragglers` is the sigma of log-normal factors on step times.
     """
 
@@ -30,11 +31,11 @@ class Simulation:
     notice_s: float = 0.0
     start_s: float = 0.0
     stragglers: float = 0.0
-    scaling: Mapping[int, float] = field(default_factory=dict)
+    scaling: Mapping[float, float] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
 
     def __post_init__(self) -> None:
-        self._machines(devices=1)
+        self._machines(devices=1, price=0.0)
         require_number("stragglers", self.stragglers, zero=True)
         require_number("start_s", self.start_s, zero=True)
         if self.scaling != {}:
@@ -47,14 +48,14 @@ class Simulation:
             name = type(experiment.algorithm).__name__
             raise SpecError(f"{name}(R=None) on synthetic curves would never end: give R, a deadline or a budget")
 
-    def _machines(self, devices: int) -> Machines:
-        return Machines(devices, self.request_s, self.boot_s, self.lifetime_s, self.notice_s)
+    def _machines(self, devices: int, price: float) -> Machines:
+        return Machines(devices, self.request_s, self.boot_s, self.lifetime_s, self.notice_s, price)
 
     def cluster(self, experiment: Experiment, start_s: float) -> SimulatedCluster:
         settings, seed = experiment.settings, experiment.seed
         return SimulatedCluster(
             workload=self.workload or Synthetic(settings.metric, settings.mode, seed=seed),
-            machines=self._machines(experiment.devices),
+            machines=self._machines(experiment.devices, settings.price_usd_per_device_hour),
             stragglers=Stragglers(self.stragglers, seed),
             speedup=interpolated(self.scaling) if self.scaling else perfect_speedup,
             faults=self.faults,
@@ -65,7 +66,7 @@ class Simulation:
         )
 
 
-def interpolated(scaling: Mapping[int, float]) -> Callable[[int], float]:
+def interpolated(scaling: Mapping[float, float]) -> Callable[[float], float]:
     """A speed-up for every width, from some measured ones."""
     if not isinstance(scaling, Mapping):
         raise SpecError(f"scaling={scaling!r}: must map widths to speed-ups, such as {{1: 1, 2: 1.9}}")
@@ -76,9 +77,11 @@ def interpolated(scaling: Mapping[int, float]) -> Callable[[int], float]:
         raise SpecError(f"scaling={dict(scaling)!r}: must say the speed-up of width 1")
     widths = sorted(scaling)
 
-    def speedup(width: int) -> float:
+    def speedup(width: float) -> float:
         if width >= widths[-1]:
             return scaling[widths[-1]]
+        if width < widths[0]:
+            return scaling[widths[0]] * width / widths[0]
         above = next(w for w in widths if w > width)
         below = max(w for w in widths if w <= width)
         share = (width - below) / (above - below)

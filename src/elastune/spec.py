@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
+from fractions import Fraction
 from typing import Literal
 
 import msgspec
@@ -14,6 +15,10 @@ from elastune.messages import Config
 from elastune.units import parse_duration, parse_size
 
 Mode = Literal["min", "max"]
+Width = int | Fraction
+"""Devices of a trial: a whole number of them, or 1/k of one that it shares with others."""
+
+SMALLEST_SHARE = Fraction(1, 64)
 
 
 def require_int(name: str, value: object, lowest: int) -> None:
@@ -28,6 +33,38 @@ def require_number(name: str, value: object, *, zero: bool = False) -> None:
     # A comparison is false for NaN, and exact for whole numbers that are too large for a float.
     if not (0 < number <= sys.float_info.max or (zero and number == 0)):
         raise SpecError(f"{name}={value!r}: must be a number {'of at least' if zero else 'greater than'} 0")
+
+
+def to_width(name: str, given: object) -> Width:
+    """A width as a user may write it: 2, Fraction(1, 2), 0.5, "1/3". Refuse what is none."""
+    if type(given) is int and given >= 1:  # nearly always
+        return given
+    width = _as_fraction(given)
+    if width is not None and width >= 1 and width.denominator == 1:
+        return width.numerator
+    if width is not None and width.numerator == 1 and width >= SMALLEST_SHARE:
+        return width
+    raise SpecError(
+        f"{name}={given!r}: must be a whole number of devices (1, 2, 4, ...) or the part of one that each of several "
+        f"trials gets (1/2 or 0.5, '1/3', ..., '{SMALLEST_SHARE}')"
+    )
+
+
+def share_of(width: Width) -> Width:
+    """The part of each of its devices that a trial of this width has."""
+    return 1 if width >= 1 else width
+
+
+def _as_fraction(given: object) -> Fraction | None:
+    if isinstance(given, bool):
+        return None
+    if isinstance(given, float) and 0 < given < 1:  # 1/3 as a float is not quite 1/3
+        parts = round(1 / given)
+        return Fraction(1, parts) if 1 / parts == given else None
+    try:
+        return Fraction(given) if isinstance(given, int | float | str | Fraction) else None
+    except (ValueError, OverflowError, ZeroDivisionError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)

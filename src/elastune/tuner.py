@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import cloudpickle
 
 from elastune.algorithm.base import Algorithm
+from elastune.allocate import Allocator
 from elastune.cluster.base import Cluster
 from elastune.control.controller import Controller
 from elastune.control.run import Loop, recover
@@ -34,7 +35,7 @@ from elastune.results import Result, checkpoint_store
 from elastune.search import Searcher
 from elastune.simulation import Simulation
 from elastune.space import Space
-from elastune.spec import Mode, Retention, Workers
+from elastune.spec import Mode, Retention, Width, Workers
 from elastune.worker.session import as_trainer
 from elastune.worker.setup import WorkerSetup, add_paths
 
@@ -75,6 +76,8 @@ class Tuner:
         name: str | None = None,
         machines: int = 1,
         devices: int | None = None,
+        devices_per_trial: Width | float | str = 1,
+        allocator: Allocator | None = None,
         storage: str | Path = "runs",
         journal: str | None = None,
         checkpoint_every: Duration = "60s",
@@ -103,6 +106,8 @@ class Tuner:
             name=getattr(trainable, "__name__", "experiment").strip("<>") if name is None else name,
             machines=machines,
             devices=devices,
+            devices_per_trial=devices_per_trial,
+            allocator=allocator,
             checkpoint_every=checkpoint_every,
             checkpoints=checkpoints,
             retention=retention,
@@ -201,6 +206,7 @@ class Tuner:
         controller, seq = recover(journal, self.experiment.controller(), key, view.feed)
         _pass_on(journal.warnings)
         if seq and controller.done and view.status != "interrupted":
+            release_leftovers(self.path)
             return view
         with _closing(self._cluster(view, seq, simulation)) as cluster, Progress() if progress else _silent() as line:
 
@@ -241,7 +247,7 @@ class Tuner:
             setup,
             self._provider(),
             head_cpus=slots if experiment.provider == "here" else 0,
-            lanes=1,
+            lanes=round(1 / experiment.devices_per_trial) if experiment.devices_per_trial < 1 else 1,
             silence_s=workers.report_within_s,
             started_unix_s=view.started.started_unix_s if seq else None,
             at_s=view.at_s,
@@ -305,6 +311,14 @@ def load(path: str | Path, journal: str | None = None) -> Result:
         _pass_on(opened.warnings)
     view.started  # noqa: B018  says so where the journal is empty
     return Result(view, path)
+
+
+def release_leftovers(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Give back the machines that a driver of this run left behind: their names, and of those that a living one has."""
+    from elastune.provider.local import release_all
+
+    swept = release_all(path.resolve() / MACHINES)
+    return swept.released, swept.owned
 
 
 def _paths() -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from elastune import messages as m
 from elastune.cluster.simulated import Fault, Machines, SimulatedCluster
 from elastune.cluster.workload import Synthetic
 from elastune.errors import RunFailed, SpecError
+from elastune.simulation import interpolated
 
 
 def cluster(**arguments: Any) -> SimulatedCluster:
@@ -38,9 +39,9 @@ def kinds(turn: m.Turn) -> list[str]:
 
 
 def test_a_machine_is_ready_after_it_was_granted_and_has_booted_and_is_billed_for_the_boot() -> None:
-    world = cluster(machines=Machines(devices=4, request_s=10.0, boot_s=30.0))
+    world = cluster(machines=Machines(4, request_s=10.0, boot_s=30.0, price_usd_per_device_hour=0.5))
     world.submit([m.AddNode(next(IDS), "n0")])
-    assert world.poll(None) == m.Turn(40.0, (m.NodeReady("n0", 4, 10.0),))
+    assert world.poll(None) == m.Turn(40.0, (m.NodeReady("n0", 4, 10.0, 2.0),))
 
 
 def test_a_machine_given_back_while_it_boots_never_comes() -> None:
@@ -76,6 +77,16 @@ def test_starting_costs_time_and_more_devices_save_it() -> None:
     fast = with_node(machines=Machines(devices=2), speedup=lambda width: 0.8 * width)
     fast.submit([start(1, "n0", "n0")])
     assert fast.poll(None).at_s == pytest.approx(1 / 1.6)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "width", "expected"),
+    [({1: 1}, 0.5, 0.5), ({1: 2, 4: 6}, 0.25, 0.5), ({0.5: 0.7, 1: 1}, 0.5, 0.7), ({0.5: 0.7, 1: 1}, 0.25, 0.35)],
+)
+def test_a_part_of_a_device_trains_as_was_measured_or_slower_in_proportion(
+    scaling: dict[float, float], width: float, expected: float
+) -> None:
+    assert interpolated(scaling)(width) == pytest.approx(expected)
 
 
 def test_checkpoints_are_made_along_the_way() -> None:

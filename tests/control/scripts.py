@@ -54,8 +54,8 @@ class Script:
         )
 
 
-def ready(node: str, devices: int = 1, billed_from_s: float = 0.0) -> m.NodeReady:
-    return m.NodeReady(node, devices, billed_from_s)
+def ready(node: str, devices: int = 1, billed_from_s: float = 0.0, price: float = 0.0) -> m.NodeReady:
+    return m.NodeReady(node, devices, billed_from_s, price)
 
 
 def reported(trial: str, iteration: int, loss: m.Scalar, attempt: int = 1) -> m.TrialReported:

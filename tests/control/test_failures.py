@@ -139,6 +139,24 @@ def test_a_missing_metric_from_a_function_that_returns_ends_the_run_too() -> Non
     assert session.view.status == "failed" and "no metric 'loss'" in session.view.reason
 
 
+def test_a_loss_that_is_no_fault_of_the_trial_is_no_failed_try() -> None:
+    script = Script(FIFO(1, R=9), max_retries=0)
+    script.at(0.0, ready("n0"))
+    for attempt in range(1, 6):
+        step = script.at(attempt, m.TrialLost("t-00000", attempt, "its driver ended", fault=False))
+        assert starts(step) == [("t-00000", attempt + 1, 0)], "at once"
+    assert statuses(script.at(9.0, m.TrialLost("t-00000", 6, "its worker process died"))) == [("t-00000", "failed")]
+
+
+def test_a_trial_that_cannot_save_before_its_machine_is_taken_away_is_not_to_blame() -> None:
+    script = Script(FIFO(1, R=9), max_retries=0)
+    for number in range(5):
+        assert starts(script.at(number, ready(f"n{number}"))) == [("t-00000", number + 1, 0)]
+        script.at(number + 0.1, m.NodeNotice(f"n{number}", number + 0.5))
+        killed = script.at(number + 0.5, m.TrialLost("t-00000", number + 1, "killed: no report within 0.4 s"))
+        assert statuses(killed) == [("t-00000", "waiting")]
+
+
 def test_a_metric_that_is_a_text_ends_the_run() -> None:
     session = world(FIFO(1, R=3), workload=Scripted([{"loss": "small"}] * 3)).run()
     assert session.view.reason == "trial t-00000 reported loss='small': must be a number"

@@ -90,7 +90,7 @@ def test_the_limit_that_comes_first_is_the_one_that_is_named() -> None:
 
 def test_a_budget_is_reached_later_when_a_machine_is_lost() -> None:
     script = Script(FIFO(4, R=1000), machines=2, budget_usd=20.0, price=3600.0)
-    script.at(0.0, ready("n0"), ready("n1"))
+    script.at(0.0, *(ready(node, price=3600.0) for node in ("n0", "n1")))
     assert script.controller.wake_s == pytest.approx(10.0)
     script.at(5.0, m.NodeLost("n1", "revoked"))
     assert script.controller.wake_s == pytest.approx(15.0)

@@ -13,14 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.algorithm.test_contract import MedianStopping
+from tests.control.scripts import Script, ready
 from tests.worlds import KEY, Session, World, assert_sound, winner, world
 
+from elastune import messages as m
 from elastune.algorithm import ASHA, FIFO, Algorithm, Hyperband, SuccessiveHalving
 from elastune.cluster.simulated import Fault
 from elastune.control.controller import Controller
 from elastune.control.run import recover
 from elastune.errors import JournalDamaged, JournalTaken
 from elastune.messages import Record
+from elastune.record.projection import RunView
 
 ALGORITHMS: dict[str, Algorithm] = {
     "FIFO": FIFO(5, R=6),
@@ -258,3 +261,63 @@ def test_two_drivers_cannot_write_to_the_same_run() -> None:
     with pytest.raises(JournalTaken):
         session.turns(1)
     second.run()
+
+
+# ------------------------------------------------------------------------------------- machines that outlive a driver
+
+
+@examples(60)
+@given(worlds(), st.integers(0, 60), st.lists(st.sampled_from(["n77", "n1", "x"]), max_size=2))
+def test_a_new_driver_keeps_the_machines_of_the_old_one_and_gives_back_those_it_does_not_know(
+    place: World, turns: int, unknown: list[str]
+) -> None:
+    crashed = place.start().turns(turns)
+    if crashed.controller.done:
+        return
+    held = set(crashed.controller.fleet.nodes)
+    strays = set(unknown) - held
+    crashed.cluster._nodes.update(dict.fromkeys(strays, True))
+    before = len(crashed.records)
+    adopted = place.adopt(crashed)
+    resumed = adopted.records[before]
+    assert {event.node for event in resumed.events if isinstance(event, m.NodeStray)} == strays
+    assert strays <= {command.node for command in resumed.commands if isinstance(command, m.ReleaseNode)}
+    assert not [event for event in resumed.events if isinstance(event, m.NodeLost)]
+    adopted.run()
+    assert_sound(adopted)
+    assert not adopted.cluster.inventory().nodes, "all machines were given back"
+    later = [command for record in adopted.records[before:] for command in record.commands]
+    assert strays.isdisjoint(command.node for command in later if isinstance(command, m.AddNode))
+
+
+def test_a_machine_that_was_ready_and_is_found_again_is_neither_counted_nor_billed_twice() -> None:
+    script = Script(FIFO(9, R=9), devices=2, price=1.0)
+    script.at(0.0, ready("n0", 2, price=7200.0))
+    step = script.at(10.0, ready("n0", 2, billed_from_s=9.0, price=3600.0))
+    assert step.commands == () and len(script.controller.trials) == 2
+    assert script.controller.fleet.spending.spent_usd(10.0) == RunView.of(script.records).cost_usd() == 20.0
+
+
+def test_the_workers_of_an_old_driver_are_lost_without_a_fault_of_their_trials() -> None:
+    place = world(FIFO(1, R=9), max_retries=0, checkpoint_every_s=1.0)
+    session = place.start().turns(3)
+    for _ in range(4):
+        session = place.adopt(session).turns(1)
+    session.run()
+    assert session.view.status == "succeeded" and session.view.trials["t-00000"].losses == 4
+    assert [command.node for command in session.commands if isinstance(command, m.AddNode)] == ["n0"]
+    assert_sound(session)
+
+
+def test_a_run_that_is_over_gives_back_what_its_driver_could_not_and_stays_over() -> None:
+    place = world(FIFO(1, R=3))
+    session = place.run()
+    before = len(session.records)
+    place.adopt(session)
+    assert len(session.records) == before, "there is nothing to do"
+    session.cluster._nodes["n0"] = True
+    again = place.adopt(session)
+    (record,) = again.records[before:]
+    assert record.events == (m.NodeStray("n0"),)
+    assert [type(command) for command in record.commands] == [m.ReleaseNode]
+    assert again.controller.done and again.view.status == "succeeded" and not again.cluster.inventory().nodes

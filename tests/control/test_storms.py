@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,8 +11,12 @@ from tests.control.test_checkpoints import assert_checkpoints_are_there_when_the
 from tests.control.test_recovery import ALGORITHMS, faults
 from tests.worlds import Session, World, assert_sound, world
 
+from elastune.allocate import FirstComeFirstServed
 from elastune.cluster.workload import Curve, Synthetic
 from elastune.messages import Config, Metrics
+from elastune.spec import Width
+
+WIDTHS: list[Width] = [1, 1, Fraction(1, 2), Fraction(1, 3)]
 
 
 class Unsteady(Synthetic):
@@ -32,9 +37,11 @@ class Unsteady(Synthetic):
 def storms(draw: st.DrawFn) -> World:
     seed = draw(st.integers(0, 999))
     budget_usd = draw(st.sampled_from([None, 30.0, 100.0]))
+    machines, width = draw(st.integers(1, 3)), draw(st.sampled_from(WIDTHS))
     return world(
         ALGORITHMS[draw(st.sampled_from(sorted(ALGORITHMS)))],
-        machines=draw(st.integers(1, 3)),
+        allocator=FirstComeFirstServed(machines, width),
+        machines=machines,
         devices=draw(st.integers(1, 3)),
         seed=seed,
         deadline_s=draw(st.sampled_from([None, 12.5, 40.0])),

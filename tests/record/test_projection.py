@@ -4,6 +4,7 @@ import pickle
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from elastune.messages import (
     Note,
     Record,
     ReleaseNode,
+    ResizeTrial,
     RunEnded,
     RunResumed,
     RunStarted,
@@ -35,6 +37,7 @@ from elastune.messages import (
     TrialLost,
     TrialPaused,
     TrialReported,
+    TrialResized,
     TrialReturned,
     decode_record,
     encode_record,
@@ -82,7 +85,7 @@ def saved(trial: str, iteration: int, lineage: int = 0) -> Checkpoint:
 
 
 A0, A1, B0 = Slot("a", 0), Slot("a", 1), Slot("b", 0)
-BEGIN = record(0.0, started(), NodeReady("a", 2, 0.0), NodeReady("b", 1, 0.0))
+BEGIN = record(0.0, started(), NodeReady("a", 2, 0.0, 7.2), NodeReady("b", 1, 0.0, 3.6))
 
 
 def test_trials_appear_when_suggested_or_started_and_carry_their_status() -> None:
@@ -203,21 +206,39 @@ def test_a_lost_machine_ends_what_is_on_it_and_its_bill() -> None:
         Busy(B0, "t", 0.0, 10.0, "lost"),
         Busy(A1, "u", 0.0, 10.0, "lost"),
     }
-    assert view.machines == [MachineUse("a", 2, 0.0, 10.0), MachineUse("b", 1, 0.0, 20.0)]
+    assert view.machines == [MachineUse("a", 2, 7.2, 0.0, 10.0), MachineUse("b", 1, 3.6, 0.0, 20.0)]
     assert view.cost_usd() == pytest.approx(0.040) and view.cost_usd(5.0) == pytest.approx(0.015)
     assert view.busy_device_s() == pytest.approx(30.0) and view.utilisation() == pytest.approx(0.75)
 
 
 def test_a_released_machine_is_paid_until_it_is_given_back_and_may_come_again() -> None:
     view = RunView.of([BEGIN, record(10.0, commands=(ReleaseNode(1, "a"),)), record(15.0, NodeLost("a", "late"))])
-    view.feed(record(30.0, NodeReady("a", 2, 25.0)))
+    view.feed(record(30.0, NodeReady("a", 2, 25.0, 7.2)))
     view.feed(record(40.0))
     assert [(use.from_s, use.to_s) for use in view.machines if use.node == "a"] == [(0, 10), (25, 40)]
 
 
 def test_trials_that_share_a_device_keep_it_busy_once() -> None:
-    view = RunView.of([BEGIN, record(0.0, commands=(start("t", A0), start("u", A0))), record(10.0)])
+    lanes = start("t", A0), start("u", Slot("a", 0, lane=1))
+    view = RunView.of([BEGIN, record(0.0, commands=lanes), record(10.0)])
     assert view.busy_device_s() == pytest.approx(10.0)
+
+
+def test_a_trial_has_the_share_that_it_was_last_told_once_it_has_moved() -> None:
+    half = msgspec.structs.replace(start("t", A0), share=0.5)
+    view = RunView.of(
+        [BEGIN, record(0.0, commands=(half,)), record(1.0, commands=(ResizeTrial(1, "t", 1, (A0,), 1.0),))]
+    )
+    assert [busy.share for busy in view.segments()] == [0.5]
+    view.feed(record(2.0, TrialResized("t", 1, (A0,), 1, None)))
+    assert [(busy.from_s, busy.share) for busy in view.segments()] == [(0.0, 0.5), (2.0, 1.0)]
+
+
+def test_every_machine_is_billed_at_its_own_price_from_its_first_readiness_on() -> None:
+    view = RunView.of([BEGIN, record(50.0, NodeReady("c", 4, 40.0, 360.0)), record(100.0)])
+    assert view.cost_usd() == pytest.approx(0.2 + 0.1 + 6.0)
+    view.feed(record(110.0, NodeReady("c", 8, 105.0, 720.0)))
+    assert view.cost_usd() == pytest.approx(1.1 * 0.3 + 7.0), "who adopts a machine does not pay another price for it"
 
 
 def test_attempts_failures_and_losses_are_counted() -> None:

@@ -36,6 +36,7 @@ from elastune.record.projection import RunView
 from elastune.reporting import (
     Progress,
     dataframe,
+    devices_table,
     plots,
     reports_frame,
     summary,
@@ -60,7 +61,7 @@ class FakeRun:
         self.at: dict[str, int] = dict.fromkeys(self.waiting, 0)
         self.attempt: dict[str, int] = dict.fromkeys(self.waiting, 0)
         self.queue: list[tuple[float, str, Slot]] = []
-        ready = [NodeReady(f"node-{m}", devices, 20.0) for m in range(machines)]
+        ready = [NodeReady(f"node-{m}", devices, 20.0, devices * 1.0) for m in range(machines)]
         suggested = tuple(Suggested(t, c) for t, c in self.configs.items())
         self.records = [Record(0.0, (started(),), suggested, ())]
         self.records.append(Record(60.0, tuple(ready), (), tuple(self.start_all(60.0))))
@@ -297,11 +298,46 @@ def test_plots_of_many_trials_state_their_message(large: RunView) -> None:
     assert f"{best.trial} is the best of 300 trials: loss {best.value:.5g}" in title
 
 
+def packed() -> RunView:
+    """Two trials on one device, then one alone on it; one on two devices."""
+    alone, wide = Slot("n", 0), (Slot("n", 1), Slot("n", 2))
+
+    def start(trial: str, *slots: Slot, share: float = 1.0) -> StartTrial:
+        return StartTrial(1, trial, 1, 0, {"x": 1}, 0, None, 1, True, slots, share)
+
+    halves = start("a", Slot("n", 0), share=0.5), start("b", Slot("n", 0, 1), share=0.5)
+    return RunView.of(
+        [
+            Record(0.0, (started(), NodeReady("n", 3, 0.0, 1.0)), (), (*halves, start("wide", *wide))),
+            Record(5.0, (TrialPaused("a", 1, 1, None),), (), ()),
+            Record(10.0, (TrialPaused("b", 1, 1, None),), (), (start("alone", alone),)),
+            Record(20.0, (), (), ()),
+        ]
+    )
+
+
+def test_a_device_that_trials_share_is_not_busier_than_one() -> None:
+    view = packed()
+    assert (view.busy_device_s(), view.utilisation()) == (60.0, 1.0)
+    assert "100%" in shown(devices_table(view))
+
+
+def test_trials_that_share_a_device_are_drawn_one_above_the_other_in_its_row() -> None:
+    view = packed()
+    bars = plots._bars(view, plots._device_rows(view))
+    assert {bar.busy.trial: (bar.top, bar.rows) for bar in bars} == {
+        "a": (-0.5, 0.5), "b": (0.0, 0.5), "alone": (-0.5, 1), "wide": (0.5, 2),
+    }  # fmt: skip
+    assert "4 trials on 3 devices: 100% busy" in plots.timeline(view).axes[0].get_title(loc="left")
+
+
 def test_a_lone_report_and_a_run_of_the_first_second_can_be_drawn(tmp_path: Path) -> None:
     start = StartTrial(1, "a", 1, 0, {"x": 1}, 0, None, 1, True, (Slot("n", 0),))
     view = RunView.of(
         [
-            Record(0.0, (started(deadline_s=None, budget_usd=None, mode="max"), NodeReady("n", 1, 0.0)), (), (start,)),
+            Record(
+                0.0, (started(deadline_s=None, budget_usd=None, mode="max"), NodeReady("n", 1, 0.0, 0.0)), (), (start,)
+            ),
             Record(0.5, (TrialReported("a", 1, 1, {"loss": 0.0}),), (), ()),
         ]
     )

@@ -1,19 +1,20 @@
-"""First come, first served: one device per trial on a fixed number of machines, as today's tools do."""
+"""First come, first served: the same width for every trial on a fixed number of machines, as today's tools do."""
 
 from __future__ import annotations
 
 from itertools import islice
 
 from elastune.allocate.base import Allocator, Target, View
-from elastune.spec import require_int
+from elastune.spec import Width, require_int, to_width
 
 
 class FirstComeFirstServed(Allocator):
-    def __init__(self, machines: int = 1) -> None:
+    def __init__(self, machines: int = 1, width: Width = 1) -> None:
         require_int("machines", machines, 1)
         self.machines = machines
+        self.width = to_width("width", width)
 
     def allocate(self, view: View, at_s: float) -> Target:
         widths = dict(view.widths)
-        widths.update((trial, 1) for trial in islice(view.waiting, view.free))
+        widths.update((trial, self.width) for trial in islice(view.waiting, view.free // self.width))
         return Target(self.machines, widths)

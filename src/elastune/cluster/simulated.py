@@ -18,7 +18,8 @@ from elastune.errors import RunFailed, SpecError, did_you_mean
 from elastune.spec import require_int, require_number
 
 
-def perfect_speedup(width: int) -> float:
+def perfect_speedup(width: float) -> float:
+    """Two devices train twice as fast as one, and each of two trials that share one half as fast."""
     return float(width)
 
 
@@ -49,17 +50,20 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """What the simulated machines are like. `lifetime_s` is the mean of random lifetimes; None: they live for ever."""
+    """What the simulated machines are like. `lifetime_s` is the mean of random lifetimes; None: they live for ever. A
+    machine costs the price of all its devices.
+    """
 
     devices: int = 1
     request_s: float = 0.0
     boot_s: float = 0.0
     lifetime_s: float | None = None
     notice_s: float = 0.0
+    price_usd_per_device_hour: float = 0.0
 
     def __post_init__(self) -> None:
         require_int("devices", self.devices, 1)
-        for name in ("request_s", "boot_s", "notice_s"):
+        for name in ("request_s", "boot_s", "notice_s", "price_usd_per_device_hour"):
             require_number(name, getattr(self, name), zero=True)
         if self.lifetime_s is not None:
             require_number("lifetime_s", self.lifetime_s)
@@ -75,7 +79,8 @@ class _Running:
     iteration: int
     saved_s: float
     slots: tuple[m.Slot, ...]
-    next_slots: tuple[m.Slot, ...] | None = None
+    width: float
+    told: m.ResizeTrial | None = None
     asked_to: Literal["go on", "pause", "stop"] = "go on"
 
 
@@ -84,7 +89,7 @@ class SimulatedCluster:
     workload: Workload
     machines: Machines = Machines()
     stragglers: Stragglers = field(default_factory=Stragglers)
-    speedup: Callable[[int], float] = perfect_speedup
+    speedup: Callable[[float], float] = perfect_speedup
     faults: Sequence[Fault] = ()
     start_s: float = 0.0
     resize_s: float = 0.0
@@ -164,7 +169,9 @@ class SimulatedCluster:
         if node not in self._nodes:
             return
         self._nodes[node] = True
-        self._events.append(m.NodeReady(node, self.machines.devices, self.now_s - self.machines.boot_s))
+        machines = self.machines
+        price = machines.devices * machines.price_usd_per_device_hour
+        self._events.append(m.NodeReady(node, machines.devices, self.now_s - machines.boot_s, price))
         if self.machines.lifetime_s is not None:
             life_s = random.Random(f"{self.seed} {node}").expovariate(1.0 / self.machines.lifetime_s)
             self._at(self.now_s + life_s, self._fault, Fault(0.0, "lose", node, self.machines.notice_s))
@@ -202,7 +209,8 @@ class SimulatedCluster:
             self._at(self.now_s, self._report_damage, command)
             return
         curve, offset = self.workload.curve(command.config), self.stragglers.offset(command.trial, command.attempt)
-        running = _Running(command, curve, offset, command.iteration, self.now_s, command.slots)
+        width = _width(command)
+        running = _Running(command, curve, offset, command.iteration, self.now_s, command.slots, width)
         self._trials[command.trial] = running
         self._next_step(running, self.start_s)
 
@@ -213,7 +221,7 @@ class SimulatedCluster:
 
     def _next_step(self, running: _Running, after_s: float) -> None:
         command, iteration = running.command, running.iteration + 1
-        step_s = self.workload.step_s(command.config, iteration) / self.speedup(len(running.slots))
+        step_s = self.workload.step_s(command.config, iteration) / self.speedup(running.width)
         step_s *= self.stragglers.factor(running.offset, iteration)
         self._at(self.now_s + after_s + step_s, self._step, running)
 
@@ -233,8 +241,8 @@ class SimulatedCluster:
         if running.asked_to != "go on" or (until is not None and running.iteration >= until):
             self._leave(m.TrialPaused, running)
             return
-        if running.next_slots is not None:
-            self._move(running)
+        if running.told is not None:
+            self._move(running, running.told)
             return
         if self.now_s - running.saved_s >= self.checkpoint_every_s and (saved := self._save(running)) is not None:
             self._events.append(m.TrialCheckpointed(command.trial, command.attempt, saved))
@@ -258,16 +266,15 @@ class SimulatedCluster:
     def _resize(self, command: m.ResizeTrial) -> None:
         running = self._trials.get(command.trial)
         if running is not None and running.command.attempt == command.attempt:
-            running.next_slots = command.slots
+            running.told = command
 
-    def _move(self, running: _Running) -> None:
+    def _move(self, running: _Running, told: m.ResizeTrial) -> None:
         """At a report: save, take the new slots, go on. On a machine that is gone there is nothing to go on with."""
         command = running.command
-        assert running.next_slots is not None
-        if any(slot.node not in self._nodes for slot in running.next_slots):
-            self._kill(running, "the machine it should move to is gone")
+        if any(slot.node not in self._nodes for slot in told.slots):
+            self._kill(running, "the machine it should move to is gone", fault=False)
             return
-        running.slots, running.next_slots = running.next_slots, None
+        running.slots, running.width, running.told = told.slots, _width(told), None
         saved = self._save(running)
         self._events.append(m.TrialResized(command.trial, command.attempt, running.slots, running.iteration, saved))
         self._next_step(running, self.resize_s)
@@ -281,8 +288,12 @@ class SimulatedCluster:
             reason = f"killed: no report within {command.within_s:g} s of being told to leave"
             self._at(self.now_s + command.within_s, self._kill, running, reason)
 
-    def _kill(self, running: _Running, reason: str) -> None:
+    def _kill(self, running: _Running, reason: str, fault: bool = True) -> None:
         command = running.command
         if self._trials.get(command.trial) is running:
             del self._trials[command.trial]
-            self._events.append(m.TrialLost(command.trial, command.attempt, reason))
+            self._events.append(m.TrialLost(command.trial, command.attempt, reason, fault))
+
+
+def _width(command: m.StartTrial | m.ResizeTrial) -> float:
+    return len(command.slots) if command.share == 1 else command.share

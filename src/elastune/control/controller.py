@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from elastune import messages as m
 from elastune.algorithm.base import NOTHING, Algorithm, AlgorithmEvent, Ended, Reported, TrialSource, Woken
-from elastune.allocate.base import Allocator, View
+from elastune.allocate.base import Allocator, Target, View
 from elastune.control.answer import Answer
 from elastune.control.fleet import Fleet
 from elastune.control.retention import Keeper
@@ -21,7 +21,7 @@ from elastune.control.schedule import Schedule
 from elastune.control.spending import Spending
 from elastune.control.state import Trial
 from elastune.errors import JournalDamaged, did_you_mean
-from elastune.spec import Settings, TrialGroup
+from elastune.spec import Settings, TrialGroup, require_int, to_width
 
 MAX_BACKOFF_S = 60.0
 FAILURES_BEFORE_GIVING_UP = 3
@@ -41,7 +41,7 @@ class Controller:
         self.settings = settings
         self.trials: dict[str, Trial] = {}
         self.done = False
-        self.fleet = Fleet(Spending(settings.limits, settings.price_usd_per_device_hour))
+        self.fleet = Fleet(Spending(settings.limits))
         self._answer = Answer()
         self._schedule = Schedule(self._answer, self.fleet)
         self._algorithm = algorithm
@@ -83,6 +83,11 @@ class Controller:
         ):
             if recorded != again:
                 raise JournalDamaged(_difference(kind, record.at_s, recorded, again))
+
+    @property
+    def over(self) -> bool:
+        """The run has ended and can never go on; one that was interrupted can."""
+        return self.done and self._ending is not None and self._ending[0] != "interrupted"
 
     @property
     def wake_s(self) -> float | None:
@@ -148,23 +153,34 @@ class Controller:
             self._finish(*self._ending)
 
     def _bring_to_target(self) -> None:
-        free = len(self.fleet.free)
-        while (wanted := free - len(self._schedule.waiting)) > 0 or self._idle:
+        self._ask_for_more()
+        if self._idle and not self._timers:
+            self._succeed()
+            return
+        target = self._ask_for_target()
+        if self.fleet.aim(target.machines):
+            self._ask_for_more()
+            target = self._ask_for_target()
+        self._schedule.follow(target, self.trials)
+        self._hold(target.machines)
+        stuck = not self._schedule.widths and self._schedule.waiting and not self._timers
+        if stuck and all(node.devices for node in self.fleet.nodes.values()):
+            self._end("failed", _nothing_for(next(iter(self._schedule.waiting)), target))
+
+    def _ask_for_more(self) -> None:
+        """As many trials as there is a place for; at least one if there is nothing else to do."""
+        room = self.fleet.free.room(to_width("the allocator's width", self._allocator.width))
+        while (wanted := room - len(self._schedule.waiting)) > 0 or self._idle:
             groups = [group for group in self._algorithm.more(max(wanted, 1), self._at_s) if group]
             if not groups:
                 break
             self._queue(groups)
-        if self._idle and not self._timers:
-            self._succeed()
-            return
-        target = self._allocator.allocate(View(free, self._schedule.widths, self._schedule.waiting), self._at_s)
-        self._schedule.follow(target, self.trials)
-        self._hold(target.machines)  # at last: who has just got a trial is not idle
-        stuck = not self._schedule.widths and self._schedule.waiting and not self._timers
-        if stuck and self.fleet.nodes and all(node.devices for node in self.fleet.nodes.values()):
-            trial_id = next(iter(self._schedule.waiting))
-            width = target.widths.get(trial_id, 0)
-            self._end("failed", f"trial {trial_id} waits for {width} devices that no set of machines here can offer")
+
+    def _ask_for_target(self) -> Target:
+        view = View(self.fleet.free.capacity, self._schedule.widths, self._schedule.waiting)
+        target = self._allocator.allocate(view, self._at_s)
+        require_int("the allocator's machines", target.machines, 0)
+        return target
 
     @property
     def _idle(self) -> bool:
@@ -202,7 +218,8 @@ class Controller:
     # ----------------------------------------------------------------------------------------------------- machines
 
     def _on_node_ready(self, event: m.NodeReady) -> None:
-        if event.node in self.fleet.nodes:
+        node = self.fleet.nodes.get(event.node)
+        if node is not None and not node.devices:  # a machine that a new driver found again is ready already
             self.fleet.ready(event)
             self._nodes_never_ready = 0
             self._limit = self.fleet.spending.limit(self._at_s)
@@ -214,6 +231,11 @@ class Controller:
             for trial_id in sorted(self.fleet.nodes[event.node].trials):
                 self._schedule.pause(self.trials[trial_id], max(0.0, event.gone_at_s - self._at_s))
             self._changed = True
+
+    def _on_node_stray(self, event: m.NodeStray) -> None:
+        if event.node not in self.fleet.nodes:
+            self.fleet.never_again(event.node)
+            self._answer.order(m.ReleaseNode, event.node)
 
     def _on_node_lost(self, event: m.NodeLost) -> None:
         if event.node not in self.fleet.nodes:
@@ -347,11 +369,12 @@ class Controller:
     def _retry_or_fail(self, event: m.TrialFailed | m.TrialLost, reason: str, final: bool) -> None:
         if (trial := self._current(event)) is None:
             return
+        fault = isinstance(event, m.TrialFailed) or (event.fault and not self.fleet.is_draining(trial.slots))
         self._left(trial)
         if trial.over:
             return
-        trial.failures += 1
-        if self._ending is not None:
+        trial.failures += fault
+        if self._ending is not None or not fault:
             self._schedule.requeue(trial)
         elif final or trial.failures > self.settings.max_retries:
             self._fail(trial, reason)
@@ -421,6 +444,7 @@ class Controller:
         m.RunInterrupted: _on_interrupted,
         m.NodeReady: _on_node_ready,
         m.NodeNotice: _on_node_notice,
+        m.NodeStray: _on_node_stray,
         m.NodeLost: _on_node_lost,
         m.TrialReported: _on_reported,
         m.TrialCheckpointed: _on_checkpointed,
@@ -432,6 +456,12 @@ class Controller:
         m.CheckpointDamaged: _on_damaged,
         m.TrialWarned: _on_warned,
     }
+
+
+def _nothing_for(trial: str, target: Target) -> str:
+    if trial not in target.widths:
+        return f"trial {trial} waits, nothing else runs, and the allocator gives it no devices"
+    return f"trial {trial} waits for {target.widths[trial]} devices that no set of machines here can offer"
 
 
 def _no_metric(metric: str, event: m.TrialReported) -> str:

@@ -10,55 +10,106 @@ from elastune.control.spending import Spending
 from elastune.control.state import Node
 from elastune.messages import NodeReady, Slot
 from elastune.place import FreeSlots
+from elastune.spec import Width, share_of
 
 
 class Fleet:
     def __init__(self, spending: Spending) -> None:
         self.spending = spending
         self.nodes: dict[str, Node] = {}
+        self._going: dict[str, Node] = {}
+        """Those that are draining or closing."""
         self.free = FreeSlots()
         self._asked_for = 0
+
+    def aim(self, wanted: int) -> bool:
+        """Choose the machines to keep, so that there are no more than `wanted` besides those that are being taken away.
+        Of those that are given up nothing is handed out; they are the first to be kept when more are wanted again.
+        Says whether there is more to hand out than before.
+        """
+        missing = wanted - self._kept
+        if missing < 0:
+            newest_first = [node for node in reversed(self.nodes.values()) if node.id not in self._going]
+            for node in sorted(newest_first, key=self._use)[:-missing]:
+                node.closing = True
+                self._going[node.id] = node
+                self.free.close_node(node.id)
+        if missing <= 0:
+            return False
+        oldest_first = [node for node in self.nodes.values() if node.closing and not node.draining]
+        again = sorted(oldest_first, key=self._use, reverse=True)[:missing]
+        for node in again:
+            node.closing = False
+            del self._going[node.id]
+            self.free.open_node(node.id)
+        return bool(again)
+
+    @property
+    def _kept(self) -> int:
+        return len(self.nodes) - len(self._going)
+
+    def _use(self, node: Node) -> tuple[bool, int]:
+        """What still boots can be done without best, then that of which the fewest devices are in use."""
+        return node.devices > 0, self.free.in_use(node.id)
+
+    @property
+    def to_leave(self) -> list[str]:
+        """The trials that are on machines which are given up, or about to come there."""
+        return sorted({trial for node in self._going.values() if not node.draining for trial in node.trials})
 
     def change(self, wanted: int) -> tuple[list[str], list[str]]:
         """The machines to ask for and to give back, so that `wanted` are held besides those that are being taken
         away.
         """
-        held = [node for node in self.nodes.values() if not node.draining]
-        add: list[str] = []
-        for _ in range(wanted - len(held)):
-            node = Node(f"n{self._asked_for}")
-            self._asked_for += 1
-            self.nodes[node.id] = node
-            add.append(node.id)
-        idle = [node.id for node in reversed(held) if not node.trials][: max(len(held) - wanted, 0)]
-        drained = [node.id for node in self.nodes.values() if node.draining and not node.trials]
-        return add, idle + drained
+        release = [node.id for node in self._going.values() if not node.trials]
+        add = [f"n{self._asked_for + number}" for number in range(wanted - self._kept)]
+        self._asked_for += len(add)
+        self.nodes.update((node_id, Node(node_id)) for node_id in add)
+        return add, release
+
+    def never_again(self, node_id: str) -> None:
+        """The name of a machine that another driver asked for is not used for a new one."""
+        number = node_id.removeprefix("n")
+        if number.isdecimal():
+            self._asked_for = max(self._asked_for, int(number) + 1)
 
     def ready(self, event: NodeReady) -> None:
         node = self.nodes[event.node]
         node.devices = event.devices
-        self.spending.begin(node.id, event.devices, event.billed_from_s)
+        self.spending.begin(event)
         if not node.draining:
             self.free.add_node(node.id, event.devices)
 
     def drain(self, node_id: str) -> None:
         """Hand out none of its devices any more."""
         self.nodes[node_id].draining = True
+        self._going[node_id] = self.nodes[node_id]
         self.free.remove_node(node_id)
+
+    def is_draining(self, slots: Iterable[Slot]) -> bool:
+        """Whether any of them is on a machine that is being taken away."""
+        return any(self.nodes[slot.node].draining for slot in slots)
 
     def drop(self, node_id: str, at_s: float) -> Node:
         """The machine was given back or lost: it is paid for until now."""
         self.free.remove_node(node_id)
         self.spending.end(node_id, at_s)
+        self._going.pop(node_id, None)
         return self.nodes.pop(node_id)
 
-    def take(self, trial: str, width: int) -> tuple[Slot, ...] | None:
+    def take(self, trial: str, width: Width) -> tuple[Slot, ...] | None:
         return self._hold(trial, self.free.take(width))
 
-    def resize(self, trial: str, held: tuple[Slot, ...], width: int) -> tuple[Slot, ...] | None:
+    def resize(self, trial: str, held: tuple[Slot, ...], width: Width) -> tuple[Slot, ...] | None:
         return self._hold(trial, self.free.resize(held, width))
 
-    def give(self, trial: str, slots: Iterable[Slot], kept: tuple[Slot, ...]) -> None:
+    def settle(self, trial: str, slots: tuple[Slot, ...], width: Width, given_up: Iterable[Slot]) -> None:
+        """A trial is on these slots with this width, and needs others that it had, or was to have, no longer."""
+        for slot in slots:
+            self.free.keep(slot, share_of(width))
+        self.give(trial, (slot for slot in given_up if slot not in slots), slots)
+
+    def give(self, trial: str, slots: Iterable[Slot], kept: tuple[Slot, ...] = ()) -> None:
         """Slots of a trial come back; on the machines where it keeps some it stays."""
         stays = {slot.node for slot in kept}
         for slot in slots:

@@ -11,6 +11,7 @@ from elastune.cluster.base import Cluster
 from elastune.control.controller import Controller
 from elastune.messages import (
     NodeLost,
+    NodeStray,
     Record,
     RunInterrupted,
     RunResumed,
@@ -51,20 +52,27 @@ class Loop:
         self.turn(Turn(0.0, (started,)))
 
     def resume(self, last_s: float) -> None:
-        """Take over from a driver that is gone: what its journal believes in and the cluster does not have is lost.
+        """Take over from a driver that is gone: what its journal believes in and the cluster does not have is lost. A
+        machine that the cluster has and the journal does not know of is given back.
 
-        Machines that went with the driver are paid for until its last turn.
+        Machines that went with the driver are paid for until its last turn. Of a run that is over only stray machines
+        are left.
         """
         turn = self._cluster.poll(0.0)
         there = self._cluster.inventory()
         nodes = self._controller.fleet.nodes
+        strays = [NodeStray(node) for node in sorted(there.nodes) if node not in nodes]
+        if self._controller.over:
+            if strays:
+                self.turn(Turn(turn.at_s, (*turn.events, *strays)))
+            return
         gone = [NodeLost(node, "its driver ended", last_s) for node in nodes if node not in there.nodes]
         lost = [
-            TrialLost(trial.id, trial.attempt, "its driver ended")
+            TrialLost(trial.id, trial.attempt, "its driver ended", fault=False)
             for trial in self._controller.trials.values()
             if trial.slots and trial.slots[0].node in there.nodes and there.trials.get(trial.id) != trial.attempt
         ]
-        self.turn(Turn(turn.at_s, (*turn.events, RunResumed(), *gone, *lost)))
+        self.turn(Turn(turn.at_s, (*turn.events, RunResumed(), *strays, *gone, *lost)))
 
     def run(self) -> None:
         while not self._controller.done:

@@ -8,6 +8,7 @@ from elastune.control.answer import Answer
 from elastune.control.fleet import Fleet
 from elastune.control.state import Trial
 from elastune.messages import Slot
+from elastune.spec import Width, share_of, to_width
 
 
 class Schedule:
@@ -16,7 +17,8 @@ class Schedule:
     def __init__(self, answer: Answer, fleet: Fleet) -> None:
         self._answer, self._fleet = answer, fleet
         self.waiting: dict[str, None] = {}
-        self.widths: dict[str, int] = {}
+        self.widths: dict[str, Width] = {}
+        """Of the trials that hold slots: what they have, or were last told to take."""
 
     def queue(self, trial: Trial) -> None:
         self.waiting[trial.id] = None
@@ -28,25 +30,31 @@ class Schedule:
         self.queue(trial)
 
     def follow(self, target: Target, trials: dict[str, Trial]) -> None:
-        """Pause who shall run no longer, then make narrower, wider, and start whom there is a place for."""
+        """Pause who shall run no longer, make narrower, move off machines that are given up, make wider, and start whom
+        there is a place for.
+        """
         changes = []
         for trial_id, width in self.widths.items():
             wanted = target.widths.get(trial_id)
             if wanted is None:
                 self.pause(trials[trial_id], None)
-            elif wanted != width:
-                changes.append((wanted > width, trial_id, wanted))
+            elif wanted != width and (wanted := _checked(trial_id, wanted)) != width:
+                changes.append((1 if wanted > width else -1, trial_id, wanted))
+        for trial_id in self._fleet.to_leave:
+            if target.widths.get(trial_id) == self.widths[trial_id]:
+                changes.append((0, trial_id, self.widths[trial_id]))
         for _, trial_id, wanted in sorted(changes, key=lambda change: change[0]):
             self.resize(trials[trial_id], wanted)
         for trial_id in [trial_id for trial_id in target.widths if trial_id not in self.widths]:
             self.start(trials[trial_id], target.widths[trial_id])
 
-    def start(self, trial: Trial, width: int) -> None:
+    def start(self, trial: Trial, width: Width) -> None:
+        width = _checked(trial.id, width)
         slots = self._fleet.take(trial.id, width)
         if slots is None:
             return
         del self.waiting[trial.id]
-        self.widths[trial.id] = width
+        self.widths[trial.id] = trial.width = width
         trial.slots = slots
         trial.status, trial.leaving = "running", False
         trial.attempt += 1
@@ -63,10 +71,11 @@ class Schedule:
                 until_iteration=trial.run.until,
                 final=trial.run.final,
                 slots=trial.slots,
+                share=float(share_of(width)),
             )
         )
 
-    def resize(self, trial: Trial, width: int) -> None:
+    def resize(self, trial: Trial, width: Width) -> None:
         """Told once: until it has happened, and while the trial leaves, its width stays what it is."""
         if trial.leaving or trial.next_slots:
             return
@@ -74,20 +83,25 @@ class Schedule:
         if slots is not None:
             trial.next_slots = slots
             self.widths[trial.id] = width
-            self._answer.order(m.ResizeTrial, trial.id, trial.attempt, slots)
+            self._tell_to_move(trial, slots)
 
     def resized(self, trial: Trial, slots: tuple[Slot, ...]) -> None:
         """The trial is where it was told to go; what it held before and needs no longer is free."""
         if slots == trial.next_slots:
             before, trial.slots, trial.next_slots = trial.slots, slots, ()
-            self._fleet.give(trial.id, [slot for slot in before if slot not in slots], slots)
+            trial.width = self.widths[trial.id]
+            self._fleet.settle(trial.id, slots, trial.width, before)
 
     def stay(self, trial: Trial) -> None:
         """Where the trial was told to go there is no place any more."""
         given_up, trial.next_slots = trial.next_slots, ()
-        self.widths[trial.id] = len(trial.slots)
-        self._fleet.give(trial.id, [slot for slot in given_up if slot not in trial.slots], trial.slots)
-        self._answer.order(m.ResizeTrial, trial.id, trial.attempt, trial.slots)
+        self.widths[trial.id] = trial.width
+        self._fleet.settle(trial.id, trial.slots, trial.width, given_up)
+        self._tell_to_move(trial, trial.slots)
+
+    def _tell_to_move(self, trial: Trial, slots: tuple[Slot, ...]) -> None:
+        share = float(share_of(self.widths[trial.id]))
+        self._answer.order(m.ResizeTrial, trial.id, trial.attempt, slots, share)
 
     def pause(self, trial: Trial, within_s: float | None) -> None:
         """Said again where it was said before without a limit: now there is one."""
@@ -103,6 +117,10 @@ class Schedule:
             self._answer.order(m.StopTrial, trial.id, trial.attempt, within_s)
 
     def left(self, trial: Trial) -> None:
-        self._fleet.give(trial.id, dict.fromkeys(trial.slots + trial.next_slots), ())
+        self._fleet.give(trial.id, dict.fromkeys(trial.slots + trial.next_slots))
         del self.widths[trial.id]
         trial.slots = trial.next_slots = ()
+
+
+def _checked(trial: str, width: Width) -> Width:
+    return width if width == 1 else to_width(f"the allocator's width of {trial}", width)

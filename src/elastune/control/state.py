@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from elastune.messages import Checkpoint, Config, Slot, TrialStatus
-from elastune.spec import Run
+from elastune.spec import Run, Width
 
 OVER: frozenset[TrialStatus] = frozenset({"completed", "stopped", "failed"})
 
@@ -30,6 +30,8 @@ class Trial:
     failures: int = 0
     """In a row, without a new iteration in between."""
     slots: tuple[Slot, ...] = ()
+    width: Width = 1
+    """What it has of the devices of its slots: as many as there are, or a part of one."""
     next_slots: tuple[Slot, ...] = ()
     """Where it was told to go on, until it has."""
     leaving: bool = False
@@ -42,9 +44,12 @@ class Trial:
 
 @dataclass(slots=True)
 class Node:
-    """A machine that was asked for. It is ready once it has devices, and draining after a revocation notice."""
+    """A machine that was asked for. It is ready once it has devices, draining after a revocation notice, and closing
+    when there are more than are wanted: who is on it moves as soon as there is a place, then it is given back.
+    """
 
     id: str
     devices: int = 0
     draining: bool = False
+    closing: bool = False
     trials: set[str] = field(default_factory=set)

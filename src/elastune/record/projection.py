@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 from elastune import cost
@@ -30,6 +30,7 @@ from elastune.messages import (
     Note,
     Record,
     ReleaseNode,
+    ResizeTrial,
     RunEnded,
     RunResumed,
     RunStarted,
@@ -61,6 +62,19 @@ class Busy:
     from_s: float
     to_s: float
     end: BusyEnd
+    share: float = 1.0
+    """The part of the device that it had."""
+
+
+def busy_device_s(segments: Iterable[Busy]) -> float:
+    """For how long devices had work. Trials that share a device keep it busy once."""
+    total, busy_until_s = 0.0, dict[tuple[str, int], float]()
+    for busy in sorted(segments, key=lambda busy: busy.from_s):
+        device = busy.slot.node, busy.slot.device
+        from_s = max(busy.from_s, busy_until_s.get(device, -math.inf))
+        total += max(0.0, busy.to_s - from_s)
+        busy_until_s[device] = max(from_s, busy.to_s)
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +118,9 @@ class TrialView:
     best_checkpoint: Checkpoint | None = None
     slots: tuple[Slot, ...] = ()
     """The devices it is on now, since `held_from_s`."""
+    share: float = 1.0
+    """The part of each of them that it has; `told_share` is what it has after its next resize."""
+    told_share: float = 1.0
     held_from_s: float = 0.0
     segments: list[Busy] = field(default_factory=list)
     """The devices it was on before; `RunView.segments()` has both."""
@@ -187,7 +204,7 @@ class RunView:
     def cost_usd(self, until_s: float | None = None) -> float:
         """What the run had cost by `until_s`, by default by now; nothing is known beyond now."""
         until_s = self.at_s if until_s is None else min(until_s, self.at_s)
-        return cost.cost_usd(self._machines_until(until_s), self.started.price_usd_per_device_hour)
+        return cost.cost_usd(self._machines_until(until_s))
 
     @property
     def best_so_far(self) -> list[BestPoint]:
@@ -207,16 +224,10 @@ class RunView:
         for trial in self.trials.values():
             yield from trial.segments
             for slot in trial.slots:
-                yield Busy(slot, trial.id, trial.held_from_s, self.at_s, "open")
+                yield Busy(slot, trial.id, trial.held_from_s, self.at_s, "open", trial.share)
 
     def busy_device_s(self) -> float:
-        """For how long devices had work. Trials that share a device keep it busy once."""
-        total, busy_until_s = 0.0, dict[Slot, float]()
-        for busy in sorted(self.segments(), key=lambda busy: busy.from_s):
-            from_s = max(busy.from_s, busy_until_s.get(busy.slot, -math.inf))
-            total += max(0.0, busy.to_s - from_s)
-            busy_until_s[busy.slot] = max(from_s, busy.to_s)
-        return total
+        return busy_device_s(self.segments())
 
     def utilisation(self) -> float | None:
         """The share of the paid device time in which devices had work; None before there was any."""
@@ -245,7 +256,7 @@ class RunView:
                 if trial := self.trials.get(event.trial):
                     trial.saved(event.checkpoint)
                     self._leaves(trial, "left")
-                    self._holds(trial, event.slots)
+                    self._holds(trial, event.slots, trial.told_share)
             case TrialPaused() | TrialReturned():
                 if trial := self.trials.get(event.trial):
                     trial.iteration = max(trial.iteration, event.iteration)
@@ -266,7 +277,8 @@ class RunView:
             case NodeReady():
                 if event.node not in self._held:
                     self._held[event.node] = len(self._uses)
-                    self._uses.append(MachineUse(event.node, event.devices, event.billed_from_s, math.inf))
+                    price = event.price_usd_per_hour
+                    self._uses.append(MachineUse(event.node, event.devices, price, event.billed_from_s))
             case NodeLost():
                 self._node_over(event.node, "lost", event.billed_until_s)
             case RunStarted():
@@ -290,6 +302,9 @@ class RunView:
         match command:
             case StartTrial():
                 self._starts(command)
+            case ResizeTrial():
+                if trial := self.trials.get(command.trial):
+                    trial.told_share = command.share
             case ReleaseNode():
                 self._node_over(command.node, "left")
             case DropCheckpoint():
@@ -319,19 +334,21 @@ class RunView:
         trial.attempts += command.attempt != trial.attempt
         trial.attempt = command.attempt
         trial.start_s = self.at_s if trial.start_s is None else trial.start_s
-        self._holds(trial, command.slots)
+        self._holds(trial, command.slots, command.share)
 
     def _attempt_over(self, trial: TrialView, attempt: int, end: BusyEnd) -> None:
         if attempt == trial.attempt:
             self._leaves(trial, end)
 
-    def _holds(self, trial: TrialView, slots: tuple[Slot, ...]) -> None:
+    def _holds(self, trial: TrialView, slots: tuple[Slot, ...], share: float) -> None:
         trial.slots, trial.held_from_s, trial.end_s = tuple(sorted(set(slots))), self.at_s, None
+        trial.share = trial.told_share = share
         self._on_devices[trial.id] = trial
 
     def _leaves(self, trial: TrialView, end: BusyEnd) -> None:
         if trial.slots:
-            trial.segments += [Busy(slot, trial.id, trial.held_from_s, self.at_s, end) for slot in trial.slots]
+            held = (trial.held_from_s, self.at_s, end, trial.share)
+            trial.segments += [Busy(slot, trial.id, *held) for slot in trial.slots]
             trial.slots, trial.end_s = (), self.at_s
             del self._on_devices[trial.id]
 
@@ -341,7 +358,7 @@ class RunView:
                 self._leaves(trial, end)
         place = self._held.pop(node, None)
         if place is not None:
-            self._uses[place] = replace(self._uses[place], to_s=self.at_s if billed_until_s is None else billed_until_s)
+            self._uses[place] = self._uses[place].until(self.at_s if billed_until_s is None else billed_until_s)
 
     def _gone(self, checkpoint: Checkpoint) -> None:
         trial = self.trials.get(checkpoint.trial)
@@ -351,4 +368,4 @@ class RunView:
             trial.best_checkpoint = None
 
     def _machines_until(self, until_s: float) -> list[MachineUse]:
-        return [replace(use, to_s=min(use.to_s, until_s)) for use in self._uses]
+        return [use.until(until_s) for use in self._uses]

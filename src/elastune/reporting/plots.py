@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from elastune.errors import ElastuneError
-from elastune.messages import Slot
 from elastune.record.projection import Busy, RunView, TrialView
 from elastune.reporting.tables import number, ranked
 from elastune.units import format_duration, format_money
@@ -64,6 +63,7 @@ BEST_COLOUR, FAINT_COLOUR, HELD_COLOUR, LIMIT_COLOUR = "#08519c", "#9a9a9a", "#e
 END_MARKS = {"failed": ("D", "failed"), "lost": ("X", "lost with its worker or machine")}
 LABEL_POINTS = 7.0
 Colour = tuple[float, float, float]
+Device = tuple[str, int]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -86,7 +86,7 @@ def timeline(view: RunView) -> Figure:
     axes = figure.add_subplot()
     unit_s = _time_axis(axes, view)
     held = [
-        Rectangle((use.from_s / unit_s, rows[Slot(use.node, 0)] - 0.5), (use.to_s - use.from_s) / unit_s, use.devices)
+        Rectangle((use.from_s / unit_s, rows[use.node, 0] - 0.5), (use.to_s - use.from_s) / unit_s, use.devices)
         for use in view.machines
         if use.devices > 0
     ]
@@ -278,36 +278,59 @@ def _count(n: int, name: str) -> str:
 
 
 class _Bar:
-    """A trial on neighbouring devices for the same time: drawn as one, so that its width can be seen."""
+    """A trial on neighbouring devices for the same time: drawn as one, so that its width can be seen. One that shares
+    its device has the part of the row that is its lane's.
+    """
 
-    def __init__(self, busy: Busy, top: int, rows: int) -> None:
+    def __init__(self, busy: Busy, top: float, rows: float) -> None:
         self.busy, self.top, self.rows = busy, top, rows
 
+    @property
+    def middle(self) -> float:
+        return self.top + self.rows / 2
 
-def _device_rows(view: RunView) -> dict[Slot, int]:
-    slots = dict.fromkeys(Slot(use.node, device) for use in view.machines for device in range(use.devices))
-    return {slot: row for row, slot in enumerate(slots)}
+
+def _device(busy: Busy) -> Device:
+    return busy.slot.node, busy.slot.device
 
 
-def _bars(view: RunView, rows: dict[Slot, int]) -> list[_Bar]:
+def _device_rows(view: RunView) -> dict[Device, int]:
+    devices = dict.fromkeys((use.node, device) for use in view.machines for device in range(use.devices))
+    return {device: row for row, device in enumerate(devices)}
+
+
+def _lanes(segments: list[Busy]) -> dict[Device, int]:
+    """How many trials there were at once on the devices that were ever shared."""
+    lanes: dict[Device, int] = {}
+    for busy in segments:
+        if busy.share < 1:
+            lanes[_device(busy)] = max(busy.slot.lane + 1, lanes.get(_device(busy), 1))
+    return lanes
+
+
+def _bars(view: RunView, rows: dict[Device, int]) -> list[_Bar]:
     bars: list[_Bar] = []
-    known = (busy for busy in view.segments() if busy.slot in rows)
-    for busy in sorted(known, key=lambda b: (b.trial, b.from_s, b.to_s, b.end, rows[b.slot])):
-        last = bars[-1] if bars else None
+    known = [busy for busy in view.segments() if _device(busy) in rows]
+    lanes = _lanes(known)
+    for busy in sorted(known, key=lambda b: (b.trial, b.from_s, b.to_s, b.end, rows[_device(b)])):
+        last, top = bars[-1] if bars else None, rows[_device(busy)] - 0.5
         same = last and (last.busy.trial, last.busy.from_s, last.busy.to_s) == (busy.trial, busy.from_s, busy.to_s)
-        if last and same and last.top + last.rows == rows[busy.slot] and last.busy.slot.node == busy.slot.node:
+        if busy.share < 1:
+            part = 1 / lanes[_device(busy)]
+            bars.append(_Bar(busy, top + busy.slot.lane * part, part))
+        elif last and same and last.top + last.rows == top and last.busy.slot.node == busy.slot.node:
             last.rows += 1
         else:
-            bars.append(_Bar(busy, rows[busy.slot], 1))
+            bars.append(_Bar(busy, top, 1))
     return bars
 
 
-def _name_machines(axes: Axes, rows: dict[Slot, int]) -> None:
+def _name_machines(axes: Axes, rows: dict[Device, int]) -> None:
     """Every device by name if they are few, else one name per machine; a thin line between machines."""
-    groups = [(node, [rows[s] for s in slots]) for node, slots in itertools.groupby(rows, key=lambda s: s.node)]
+    groups = [(node, [rows[d] for d in devices]) for node, devices in itertools.groupby(rows, key=lambda d: d[0])]
     every = -(-len(groups) // MOST_NAMES)
     if len(rows) <= MOST_DEVICE_NAMES:
-        axes.set_yticks(list(rows.values()), [f"{slot.node} / {slot.device}" for slot in rows])
+        axes.set_yticks(list(rows.values()), [f"{node} / {device}" for node, device in rows])
         axes.set_ylabel("machine / device")
     elif groups:
         named = groups[::every]
@@ -341,8 +364,9 @@ def _colours(view: RunView, figure: Figure, axes: Axes, shown: set[str]) -> dict
 
 def _draw_bars(axes: Axes, bars: list[_Bar], colours: dict[str, Colour], unit_s: float) -> None:
     rectangles = [
-        Rectangle((b.busy.from_s / unit_s, b.top - 0.42), (b.busy.to_s - b.busy.from_s) / unit_s, b.rows - 0.16)
+        Rectangle((b.busy.from_s / unit_s, b.top + gap), (b.busy.to_s - b.busy.from_s) / unit_s, b.rows - 2 * gap)
         for b in bars
+        for gap in [0.08 * min(b.rows, 1)]
     ]
     faces = [colours[bar.busy.trial] for bar in bars]
     axes.add_collection(PatchCollection(rectangles, facecolor=faces, edgecolor="white", linewidth=0.4, zorder=3))
@@ -351,7 +375,7 @@ def _draw_bars(axes: Axes, bars: list[_Bar], colours: dict[str, Colour], unit_s:
 def _mark_ends(figure: Figure, axes: Axes, bars: list[_Bar], unit_s: float) -> None:
     handles: list[Patch | Line2D] = [Patch(color=HELD_COLOUR, label="held, nothing to do")]
     for end, (marker, label) in END_MARKS.items():
-        places = [(b.busy.to_s / unit_s, b.top + (b.rows - 1) / 2) for b in bars if b.busy.end == end]
+        places = [(b.busy.to_s / unit_s, b.middle) for b in bars if b.busy.end == end]
         if places:
             x, y = zip(*places, strict=True)
             mark = Line2D(x, y, linestyle="none", marker=marker, color=LIMIT_COLOUR, label=label, zorder=6)
@@ -373,5 +397,5 @@ def _label_bars(figure: Figure, axes: Axes, bars: list[_Bar], colours: dict[str,
         if wide > (len(name) + 1) * 0.64 * LABEL_POINTS and high > 1.3 * LABEL_POINTS:
             red, green, blue = colours[name]
             ink = "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.55 else "black"
-            place = ((from_x + to_x) / 2, bar.top + (bar.rows - 1) / 2)
+            place = ((from_x + to_x) / 2, bar.middle)
             axes.text(*place, name, ha="center", va="center", fontsize=LABEL_POINTS, color=ink, zorder=4)

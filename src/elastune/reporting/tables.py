@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from elastune.record.projection import Busy, RunView, TrialView
+from elastune.record.projection import Busy, RunView, TrialView, busy_device_s
 from elastune.units import format_duration, format_money
 
 STYLES = {
@@ -92,7 +92,7 @@ def devices_table(view: RunView) -> RenderableType:
     for use in view.machines:
         on_it = busy.get(use.node, [])
         held_device_s = use.devices * (use.to_s - use.from_s)
-        share = f"{sum(b.to_s - b.from_s for b in on_it) / held_device_s:.0%}" if held_device_s > 0 else "-"
+        share = f"{busy_device_s(on_it) / held_device_s:.0%}" if held_device_s > 0 else "-"
         times = format_duration(use.from_s), format_duration(use.to_s)
         table.add_row(use.node, str(use.devices), *times, str(len(on_it)), share)
     return table

@@ -75,6 +75,9 @@ class Worker:
     def form(self, begin: wire.Begin) -> gang.Gang:
         return gang.form(begin, self._listener, self._secret)
 
+    def threads(self, share: float) -> int:
+        return max(1, int(self.setup.threads * share))
+
     def _worn(self) -> str:
         """Measured at the same point of every run, so that what the trial itself needs is in both figures."""
         if self.setup.fresh_process:
@@ -93,7 +96,7 @@ class Worker:
         with self._logs.to(log_path(self.setup.logs, command.trial, begin.rank)):
             trial = TrialSession(self, begin)
             try:
-                self._desk.clear(trial.context.seed, max(1, int(self.setup.threads * command.share)))
+                self._desk.clear(trial.context.seed, self.threads(command.share))
                 trial.meet()
                 trial.restore()
                 set_session(trial)

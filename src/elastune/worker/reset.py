@@ -24,6 +24,12 @@ def limit_threads(threads: int) -> None:
         os.environ[name] = str(threads)
 
 
+def use_threads(threads: int) -> None:
+    """Of a process that has begun: torch can be told at any time."""
+    if (torch := sys.modules.get("torch")) is not None and torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
+
+
 class Desk:
     """What the process is like after the user's code was loaded, and before any trial has run."""
 
@@ -52,8 +58,9 @@ class Desk:
         random.seed(seed)
         if (numpy := sys.modules.get("numpy")) is not None:
             numpy.random.seed(seed)
+        use_threads(threads)
         if (torch := sys.modules.get("torch")) is not None:
-            _clear_torch(torch, seed, threads)
+            _clear_torch(torch, seed)
 
     def _collect(self) -> None:
         """What was imported stays: left out of sight, it makes collecting what a trial leaves behind cost nothing."""
@@ -64,10 +71,9 @@ class Desk:
             self._collected_s, self._modules = time.monotonic(), len(sys.modules)
 
 
-def _clear_torch(torch: Any, seed: int, threads: int) -> None:
+def _clear_torch(torch: Any, seed: int) -> None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
-    torch.set_num_threads(threads)
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
     torch.set_grad_enabled(True)

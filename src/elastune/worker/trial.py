@@ -12,9 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import msgspec
+
 from elastune import messages as m
 from elastune.errors import ElastuneError, SpecError
 from elastune.worker import gang, objects, wire
+from elastune.worker.reset import use_threads
 from elastune.worker.session import Context, Elastic
 
 if TYPE_CHECKING:
@@ -124,6 +127,10 @@ class TrialSession:
             saved = None if isinstance(asked, m.StopTrial) else self._save(reported)
             self._worker.end(reported, m.TrialPaused(trial, attempt, iteration, saved))
             return gang.STEP_ASIDE if may_stay and not self._command.final else gang.LEAVE
+        if asked is not None and asked.slots == self._command.slots:
+            self._use(asked.share)
+            self._worker.tell(reported, m.TrialResized(trial, attempt, asked.slots, iteration, None))
+            return gang.GO_ON
         if asked is not None:
             state, saved = self._pass_on(reported)
             self._worker.tell(reported, m.TrialResized(trial, attempt, asked.slots, iteration, saved), state=state)
@@ -142,8 +149,14 @@ class TrialSession:
                 continue
             if not isinstance(command, m.ResizeTrial):
                 return command
-            asked = command if command.slots != self._command.slots else None
+            stays = (command.slots, command.share) == (self._command.slots, self._command.share)
+            asked = None if stays else command
         return asked
+
+    def _use(self, share: float) -> None:
+        """From now on so much of the device."""
+        self._command = msgspec.structs.replace(self._command, share=share)
+        use_threads(self._worker.threads(share))
 
     def _is_due(self, checkpoint: object) -> bool:
         """A file may be gone when report() has returned, so it is saved at once; all else when it is time to."""
@@ -216,6 +229,7 @@ class TrialSession:
             self._leave()
         self._join(begin)
         self._worker.tell()
+        use_threads(self._worker.threads(begin.command.share))
         self.meet()
         if self._elastic is not None:
             self._elastic.reform()

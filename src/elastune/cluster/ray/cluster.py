@@ -221,7 +221,7 @@ class RayCluster:
             known.ready = True
             assert known.here is not None
             billed_from_s = max(0.0, known.here.billed_from_unix_s - self.started_unix_s)
-            self._events.append(m.NodeReady(host.slot.node, known.here.devices, billed_from_s))
+            self._events.append(m.NodeReady(host.slot.node, known.here.devices, billed_from_s, self._provider.price()))
 
     def said(self, host: Host, said: wire.Said) -> None:
         self._gangs.said(host, said)

@@ -121,14 +121,21 @@ class Gangs:
 
     def _move(self, gang: Gang, event: m.TrialResized, state: bytes) -> None:
         """The trial has stopped at a report and goes on from there where it was told to."""
+        told = [c for c in gang.asked if isinstance(c, m.ResizeTrial) and c.slots == event.slots][-1]
+        gang.asked = [command for command in gang.asked if not isinstance(command, m.ResizeTrial)]
+        if event.slots == gang.trial.slots:  # only its share of them has changed, and it has not stopped
+            gang.trial = msgspec.structs.replace(gang.trial, share=told.share)
+            return
         self._disband(gang)
         if not all(self._world.has(slot.node) for slot in event.slots):
-            self._world.happened(m.TrialLost(event.trial, event.attempt, "the machine it should move to is gone"))
+            gone = "the machine it should move to is gone"
+            self._world.happened(m.TrialLost(event.trial, event.attempt, gone, fault=False))
             return
         iteration = event.iteration if state or event.checkpoint is not None else 0
-        trial = msgspec.structs.replace(gang.trial, slots=event.slots, iteration=iteration, checkpoint=event.checkpoint)
-        asked = [command for command in gang.asked if not isinstance(command, m.ResizeTrial)]
-        self.start(trial, asked, state)
+        trial = msgspec.structs.replace(
+            gang.trial, slots=event.slots, share=told.share, iteration=iteration, checkpoint=event.checkpoint
+        )
+        self.start(trial, gang.asked, state)
 
     # ------------------------------------------------------------------------------------------------------- speaking
 
@@ -163,7 +170,7 @@ class Gangs:
         while self._unanswered and (self._unanswered[0][1].answered or self._unanswered[0][0] <= self._world.now_s()):
             _, host, gang = self._unanswered.popleft()
             if not host.answered and self._gangs.get(gang.trial.trial) is gang:
-                self._lose(gang, f"its worker was still busy with another trial after {DEAF_S:g} s")
+                self._lose(gang, f"its worker was still busy with another trial after {DEAF_S:g} s", fault=False)
 
     def _overdue(self, command: m.PauseTrial | m.StopTrial) -> None:
         gang = self._gangs.get(command.trial)
@@ -180,9 +187,9 @@ class Gangs:
         else:
             self._world.at(due_s, lambda: self._check_silence(gang))
 
-    def _lose(self, gang: Gang, reason: str) -> None:
+    def _lose(self, gang: Gang, reason: str, fault: bool = True) -> None:
         self._break_up(gang)
-        self._world.happened(m.TrialLost(gang.trial.trial, gang.trial.attempt, reason))
+        self._world.happened(m.TrialLost(gang.trial.trial, gang.trial.attempt, reason, fault))
 
     def _disband(self, gang: Gang, last: bool = False) -> None:
         """All its workers stop by themselves; what they are told next waits until they have."""
