@@ -159,8 +159,8 @@ def test_trials_that_share_a_device_run_at_the_same_time_with_their_part_of_the_
     driver = drive(train, devices=1, lanes=2, threads=4)
     for me in (0, 1):
         driver.start((m.Slot("n0", 0, me),), until=1, trial=f"t{me}", config={"me": me}, share=0.5)
-    for _ in (0, 1):
-        driver.until(m.TrialPaused)
+    while sum(isinstance(event, m.TrialPaused) for event in driver.events) < 2:
+        driver.wait(0.1)
     for me in (0, 1):
         assert driver.reports(f"t{me}")[0].metrics == {"loss": 1.0, "threads": 2, "omp": "2"}
 
