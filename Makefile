@@ -8,7 +8,7 @@ BENCH := .venv/.stamp-bench
 export RAY_USAGE_STATS_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check bench clean
+.PHONY: help demo test test-slow soak check bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -21,6 +21,9 @@ test: $(DEV)  ## the fast tests
 
 test-slow: $(DEV)  ## the slow tests: real machines, crashes, examples
 	$(BIN)/pytest -m slow
+
+soak: $(DEV)  ## run after run on machines that come to harm, for MINUTES (default 60)
+	$(BIN)/python -m tests.chaos $(or $(MINUTES),60)
 
 check: $(DEV)  ## lint, format, types, import rules
 	$(BIN)/ruff check .

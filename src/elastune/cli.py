@@ -208,6 +208,31 @@ def logs(run: Path, trial: str, rank: int, follow: bool, journal: str | None) ->
         click.echo(text, nl=False)
 
 
+@main.command()
+@click.argument("runs", type=click.Path(path_type=Path), nargs=-1)
+@json_option
+@_explained
+def gc(runs: tuple[Path, ...], as_json: bool) -> None:
+    """Give back machines that crashed drivers left behind, of all RUNS (default: those in the folder runs)."""
+    from elastune.tuner import release_leftovers
+
+    folders = runs or tuple(path for path in sorted(Path("runs").glob("*")) if path.is_dir())
+    for path in runs:
+        if not path.is_dir():
+            raise StorageError(f"{path}: there is no such run; a run is a folder such as runs/digits")
+    found = {str(path): release_leftovers(path) for path in folders}
+    if as_json:
+        _print({run: {"released": released, "in_use": owned} for run, (released, owned) in found.items()}, True)
+        return
+    for run, (released, owned) in found.items():
+        if released:
+            click.echo(f"{run}: released {', '.join(released)}")
+        if owned:
+            click.echo(f"{run}: in use by a driver that is running: {', '.join(owned)}")
+    if not any(released or owned for released, owned in found.values()):
+        click.echo("nothing was left behind")
+
+
 def _load(run: Path, journal: str | None) -> Result:
     from elastune.tuner import load
 

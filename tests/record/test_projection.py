@@ -266,7 +266,7 @@ EVENTS: st.SearchStrategy[Any] = st.one_of(
     st.builds(TrialFailed, TRIALS, ATTEMPTS, st.just("no"), st.just("")),
     st.builds(TrialLost, TRIALS, ATTEMPTS, st.just("gone")),
     st.builds(CheckpointDamaged, TRIALS, ATTEMPTS, CHECKPOINTS, st.just("short")),
-    st.builds(NodeReady, NODES, st.just(2), st.floats(0, 50)),
+    st.builds(NodeReady, NODES, st.just(2), st.floats(0, 50), st.floats(0, 10)),
     st.builds(NodeLost, NODES, st.just("gone")),
     st.just(RunResumed()),
 )

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +53,7 @@ class Local:
         self._price_usd_per_device_hour = price_usd_per_device_hour
         self._boot_s, self._linger_s = boot_s, linger_s
         self._lock = OwnerLock(self._folder / "owner.lock")
-        self._head = m.Head(uuid.uuid4().hex, None, os.getcwd())
+        self._head = m.Head(None, os.getcwd())
         m.write(self._folder / "head.json", self._head)
         self._there = {order.name: order for order in _orders(self._folder)}
         self._leaving: dict[str, tuple[m.Order, float]] = {}
@@ -66,9 +67,9 @@ class Local:
             return
         folder = self._folder / name
         if name in self._leaving:
-            m.kill({self._leaving.pop(name)[0].mark})
+            self._finish([name])
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
+        folder.mkdir(parents=True)
         order = m.Order(name, self._devices, self._boot_s, self._linger_s, time.time(), f"{name}-{uuid.uuid4().hex}")
         m.write(folder / "order.json", order)
         with (folder / "log").open("ab") as log:
@@ -90,8 +91,7 @@ class Local:
             keeper = m.read(self._folder / name / "keeper.json", m.Keeper)
             ray_node = ray_nodes.get(keeper.join) if keeper is not None and keeper.join is not None else None
             gone_at_unix_s = self._gone_at(name, notices.get(ray_node) if ray_node is not None else None)
-            if gone_at_unix_s is None or gone_at_unix_s > time.time():
-                machines.append(Machine(name, order.devices, ray_node, order.requested_unix_s, gone_at_unix_s))
+            machines.append(Machine(name, order.devices, ray_node, order.requested_unix_s, gone_at_unix_s))
         return machines
 
     def release(self, name: str) -> None:
@@ -141,10 +141,12 @@ class Local:
         """Tell the machines of a new head, and take note of those that are gone."""
         address = nodes.address()
         if address is not None and address != self._head.address:
-            self._head = m.Head(self._head.driver, address, os.getcwd())
+            self._head = m.Head(address, os.getcwd())
             m.write(self._folder / "head.json", self._head)
         for name in list(self._there):
-            if not _is_there(self._folder / name, self._started.get(name)):
+            if m.is_taken(self._folder / name):
+                self._lose(name, m.TAKEN)
+            elif not _is_there(self._folder / name, self._started.get(name)):
                 self._lose(name, f"its keeper was killed\n{m.last_lines(self._folder / name / 'log')}".strip())
         self._chase()
 
@@ -158,7 +160,7 @@ class Local:
 
     def _lose(self, name: str, reason: str) -> None:
         """Its keeper ends it when it sees the reason, unless it was the keeper who gave one."""
-        m.write(self._folder / name / "gone.json", m.Gone(reason), replace=False)
+        m.write_why_gone(self._folder / name, reason)
         self._leaving[name] = (self._there.pop(name), time.monotonic() + OVERDUE_S)
 
     def _chase(self) -> None:
@@ -169,8 +171,11 @@ class Local:
             if not _is_kept(self._folder / name, self._started.get(name)) or time.monotonic() > limit_s
         ]
         if ended:
-            m.kill({self._leaving.pop(name)[0].mark for name in ended})
-        for name in ended:
+            self._finish(ended)
+
+    def _finish(self, names: Sequence[str]) -> None:
+        m.kill({self._leaving.pop(name)[0].mark for name in names})
+        for name in names:
             if name in self._started:
                 self._started.pop(name).wait()
 
@@ -186,7 +191,7 @@ def release_all(folder: Path) -> Swept:
     except SpecError:
         return Swept(owned=there)
     for name in there:
-        m.write(folder / name / "gone.json", m.Gone(m.RELEASED), replace=False)
+        m.write_why_gone(folder / name, m.RELEASED)
     m.kill({order.mark for order in orders})
     lock.close()
     return Swept(released=there)

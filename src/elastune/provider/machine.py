@@ -11,6 +11,7 @@ everything that runs on the machine, as soon as there is a reason, and leaves th
     folder/<name>/order.json    what was asked for; written by the driver
     folder/<name>/keeper.json   its process, and as what it joined Ray; written by the keeper
     folder/<name>/notice.json   when it will be taken away; written by the driver
+    folder/<name>/raylet.pid    written by the raylet's starter
     folder/<name>/gone.json     why it is gone; written by whoever is first
     folder/<name>/log
 """
@@ -22,6 +23,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -39,12 +41,14 @@ JOIN_LABEL = "elastune-join"
 
 TICK_S = 0.1
 OWNER_CHECK_S = 1.0
-START_LIMIT_S = 180.0
+START_LIMIT_S = 600.0
+"""They start one after another; the last of many has to wait."""
 GOODBYE_S = 1.0
 """A raylet that is told to end in peace takes leave of Ray in a tenth of that."""
 KILL_S = 5.0
 PR_SET_CHILD_SUBREAPER = 36
 RELEASED = "it was released"
+TAKEN = "it was taken away at the end of its notice"
 
 T = TypeVar("T")
 
@@ -61,7 +65,6 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    driver: str
     address: str | None
     cwd: str
 
@@ -95,16 +98,21 @@ class Gone:
 # ------------------------------------------------------------------------------------------------------------- files
 
 
-def write(path: Path, value: Any, replace: bool = True) -> None:
-    """All of it or nothing. Without `replace` the first one who writes is right."""
+def write(path: Path, value: Any) -> None:
+    """All of it or nothing."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(json.dumps(asdict(value)), "utf-8")
-    if replace:
-        draft.replace(path)
-    else:
+    draft.replace(path)
+
+
+def write_why_gone(folder: Path, reason: str) -> None:
+    """The first reason stands; the folder itself may be gone as well."""
+    path = folder / f".gone.{os.getpid()}"
+    with suppress(FileNotFoundError):
+        write(path, Gone(reason))
         with suppress(FileExistsError):
-            os.link(draft, path)
-        draft.unlink()
+            os.link(path, folder / "gone.json")
+        path.unlink()
 
 
 def read(path: Path, kind: type[T]) -> T | None:
@@ -119,6 +127,11 @@ def last_lines(path: Path, lines: int = 5) -> str:
         return "\n".join(path.read_text("utf-8", errors="replace").splitlines()[-lines:])
     except FileNotFoundError:
         return ""
+
+
+def is_taken(folder: Path) -> bool:
+    notice = read(folder / "notice.json", Notice)
+    return notice is not None and time.time() >= notice.gone_at_unix_s
 
 
 def is_owned(folder: Path) -> bool:
@@ -201,6 +214,7 @@ class MachineKeeper:
         self._starter: subprocess.Popen[bytes] | None = None
         self._start_limit_s = 0.0
         self._raylet: Process | None = None
+        self._raylet_status: int | None = None
         self._owned, self._owner_checked_s = True, -OWNER_CHECK_S
         self._alone_since_s: float | None = None
         self._released = False
@@ -222,44 +236,49 @@ class MachineKeeper:
 
     def _tick(self) -> str | None:
         """One look at the world. Returns why the machine ends, if it does."""
+        if is_taken(self._folder):
+            return TAKEN
         self._released = self._released or (self._folder / "gone.json").exists()
         if self._released:
             return RELEASED
         if not (self._folder / "order.json").exists():
             return "its folder was removed"
-        notice = read(self._folder / "notice.json", Notice)
-        if notice is not None and time.time() >= notice.gone_at_unix_s:
-            return "it was taken away at the end of its notice"
         return self._watch_start() or self._watch_raylet() or self._watch_owner()
 
     def _watch_start(self) -> str | None:
         if self._starter is None:
-            _reap()
+            self._reap()
             return None
+        with suppress(FileNotFoundError):
+            pid = int((self._folder / "raylet.pid").read_text("utf-8"))
+            self._raylet = self._raylet or Process(pid, started_ticks(pid) or -1)
         status = self._starter.poll()
         if status is None:
             late = time.monotonic() > self._start_limit_s
             return f"Ray has not started on it within {START_LIMIT_S:g} s" if late else None
         self._starter = None
-        if status != 0:
+        if status == 0:
+            return None
+        if self._head_answers():
             return f"Ray could not be started on it:\n{last_lines(self._folder / 'log')}"
-        pid = int((self._folder / "raylet.pid").read_text("utf-8"))
-        self._raylet = Process(pid, started_ticks(pid) or -1)
+        self._leave()
         return None
 
     def _watch_raylet(self) -> str | None:
-        """Without its raylet a machine is dead, unless it went with its head: then another driver may come."""
+        """Without its raylet a machine is dead, unless the raylet went in peace: with its head, or for the notice."""
         if self._raylet is None or self._raylet.lives():
             return None
-        head = read(self._folder.parent / "head.json", Head)
-        if (
-            self._is_owned(now=True)
-            and head is not None
-            and self._head is not None
-            and head.driver == self._head.driver
-        ):
+        if self._starter is not None:
+            self._starter.kill()
+            self._starter.wait()
+            self._starter = None
+        self._reap()
+        if not self._head_answers():
+            self._leave()
+        elif self._raylet_status == 0 and (self._folder / "notice.json").exists():
+            self._raylet = None
+        else:
             return f"its raylet (process {self._raylet.pid}) died"
-        self._leave()
         return None
 
     def _watch_owner(self) -> str | None:
@@ -267,8 +286,8 @@ class MachineKeeper:
             self._alone_since_s = None
             head = read(self._folder.parent / "head.json", Head)
             booted = time.monotonic() >= self._booted_s
-            if booted and head is not None and head.address is not None and head != self._head:
-                self._join(head, head.address)
+            if booted and head is not None and head != self._head and _answers(head.address):
+                self._join(head)
             return None
         self._leave()
         if self._alone_since_s is None:
@@ -277,32 +296,43 @@ class MachineKeeper:
             return None
         return f"no driver came for it within {self._order.linger_s:g} s"
 
-    def _is_owned(self, now: bool = False) -> bool:
-        if now or time.monotonic() - self._owner_checked_s >= OWNER_CHECK_S:
+    def _is_owned(self) -> bool:
+        if time.monotonic() - self._owner_checked_s >= OWNER_CHECK_S:
             self._owned, self._owner_checked_s = is_owned(self._folder.parent), time.monotonic()
         return self._owned
 
-    def _join(self, head: Head, address: str) -> None:
+    def _head_answers(self) -> bool:
+        return self._head is not None and _answers(self._head.address)
+
+    def _join(self, head: Head) -> None:
         self._leave()
         join = f"{self._order.name}-{os.urandom(8).hex()}"
         self._tell(join)
         labels = f"{NAME_LABEL}={self._order.name},{JOIN_LABEL}={join}"
         turn, pid = self._folder.parent / "start.lock", self._folder / "raylet.pid"
+        pid.unlink(missing_ok=True)
         starter = Path(__file__).with_name("raylet.py")
-        arguments = [address, str(self._order.devices), labels, str(turn), str(pid)]
+        arguments = [str(head.address), str(self._order.devices), labels, str(turn), str(pid)]
         self._starter = subprocess.Popen([sys.executable, "-P", str(starter), *arguments], cwd=head.cwd)
         self._start_limit_s = time.monotonic() + START_LIMIT_S
-        self._head = head
+        self._raylet_status, self._head = None, head
 
     def _leave(self) -> None:
         """The head is gone or will not be used again, and so is all that ran under it."""
         if self._starter is not None or self._raylet is not None:
             kill({self._order.mark})
             self._starter = self._raylet = None
+        self._head = None
+
+    def _reap(self) -> None:
+        """Whose parent has ended is the keeper's child: the raylet too, once its starter has."""
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
+                if self._raylet is not None and ended[0] == self._raylet.pid:
+                    self._raylet_status = ended[1]
 
     def _end(self, reason: str) -> None:
-        with suppress(FileNotFoundError):  # the folder was removed
-            write(self._folder / "gone.json", Gone(reason), replace=False)
+        write_why_gone(self._folder, reason)
         if self._released and self._raylet is not None:
             self._say_goodbye(self._raylet)
         kill({self._order.mark})
@@ -316,11 +346,15 @@ class MachineKeeper:
             time.sleep(0.02)
 
 
-def _reap() -> None:
-    """Whose parent has ended is the keeper's child."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0] != 0:
-            pass
+def _answers(address: str | None) -> bool:
+    if address is None:
+        return False
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
 
 
 def main() -> None:

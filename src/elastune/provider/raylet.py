@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import sys
 
 from ray._private.node import Node
@@ -14,7 +15,22 @@ from ray._private.parameter import RayParams
 OBJECT_STORE_BYTES = 80_000_000
 
 
-def main(address: str, devices: str, labels: str, turn: str, pid: str) -> None:
+class MachineNode(Node):
+    """Says the pid of the raylet before it is known to Ray, so that its keeper never misses its death."""
+
+    def __init__(self, parameters: RayParams, pid_path: str) -> None:
+        self._pid_path = pid_path
+        super().__init__(parameters, head=False, shutdown_at_exit=False, spawn_reaper=False)
+
+    def start_raylet(self, *arguments: object, **named: object) -> None:
+        super().start_raylet(*arguments, **named)  # type: ignore[arg-type]
+        draft = f"{self._pid_path}.draft"
+        with open(draft, "w") as file:
+            file.write(str(self.all_processes["raylet"][0].process.pid))
+        os.replace(draft, self._pid_path)
+
+
+def main(address: str, devices: str, labels: str, turn_path: str, pid_path: str) -> None:
     parameters = RayParams(
         gcs_address=address,
         node_ip_address=address.rpartition(":")[0],
@@ -27,12 +43,10 @@ def main(address: str, devices: str, labels: str, turn: str, pid: str) -> None:
         min_worker_port=0,
         max_worker_port=0,
     )
-    with open(turn, "a") as file:
+    with open(turn_path, "a") as turn:
         # Several raylets that start at the same time are so slow that Ray gives them up.
-        fcntl.flock(file, fcntl.LOCK_EX)
-        node = Node(parameters, head=False, shutdown_at_exit=False, spawn_reaper=False)
-    with open(pid, "w") as file:
-        file.write(str(node.all_processes["raylet"][0].process.pid))
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        MachineNode(parameters, pid_path)
 
 
 if __name__ == "__main__":

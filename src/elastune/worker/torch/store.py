@@ -79,18 +79,20 @@ class MeetingPoint(Store):
         self._timeout_s = timeout.total_seconds()
         self._lock = threading.Lock()
         self._board, self._wire = None, None
+        self._guests: list[socket.socket] = []
         if is_host:
             self._board = _Board(self._timeout_s)
             self._socket = socket.create_server(address)
-            threading.Thread(target=_welcome, args=(self._socket, self._board), daemon=True).start()
+            threading.Thread(target=_welcome, args=(self._socket, self._board, self._guests), daemon=True).start()
         else:
             self._socket = _connect(address, self._timeout_s)
             self._wire = Wire(self._socket)
 
     def close(self) -> None:
-        with suppress(OSError):  # wakes who waits in it, which closing does not
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        for each in (self._socket, *self._guests):
+            with suppress(OSError):  # wakes who waits in it, which closing does not
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
 
     def set(self, key: str, value: Any) -> None:
         self._ask("set", [key], value.encode() if isinstance(value, str) else bytes(value))
@@ -121,11 +123,12 @@ class MeetingPoint(Store):
         return answer
 
 
-def _welcome(listener: socket.socket, board: _Board) -> None:
+def _welcome(listener: socket.socket, board: _Board, guests: list[socket.socket]) -> None:
     with suppress(OSError):
         while True:
-            peer, _ = listener.accept()
-            threading.Thread(target=board.serve, args=(peer,), daemon=True).start()
+            guest, _ = listener.accept()
+            guests.append(guest)
+            threading.Thread(target=board.serve, args=(guest,), daemon=True).start()
 
 
 def _connect(address: tuple[str, int], timeout_s: float) -> socket.socket:
