@@ -24,6 +24,7 @@ class Training:
         self._random = torch.Generator().manual_seed(0)
         self._inputs = torch.randn(ROWS, INPUTS, generator=self._random)
         self._labels = torch.randint(CLASSES, (ROWS,), generator=self._random)
+        self.dataset = torch.utils.data.TensorDataset(self._inputs, self._labels)
         self.model = nn.Sequential(nn.Linear(INPUTS, 64), nn.ReLU(), nn.Linear(64, CLASSES))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
 
