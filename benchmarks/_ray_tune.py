@@ -1,7 +1,8 @@
 """The peers of engine.py: Ray Tune with the settings that make it fastest, and plain Ray actors that are restarted.
 
 Its fastest settings were found by trying: a class rather than a function, actors that are reused, no loggers, no
-checkpoints, no output, and no `max_concurrent_trials`: the CPUs are the limit anyway. Where it depends on the machine which one is faster, engine.py measures both.
+checkpoints, no output, and no `max_concurrent_trials`: the CPUs are the limit anyway. Where it depends on the machine
+which one is faster, engine.py measures both.
 """
 
 from __future__ import annotations

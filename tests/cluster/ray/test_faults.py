@@ -195,6 +195,26 @@ def test_a_state_that_the_object_store_cannot_take_goes_through_the_checkpoint_s
     assert "no room left" in (tmp_path / "logs" / "t.log").read_text()
 
 
+def test_a_state_larger_than_the_object_store_gets_through_it(drive: Drive, tmp_path: Path) -> None:
+    def train(config: Mapping[str, Any]) -> None:
+        done, ballast = et.get_checkpoint() or (0, bytes(150_000_000))
+        while True:
+            done += 1
+            while not (tmp_path / f"go-{done}").exists():
+                time.sleep(0.001)
+            et.report({"loss": 1.0, "done": done, "size": len(ballast)}, checkpoint=(done, ballast))
+
+    driver = drive(train, devices=2)
+    driver.start(slots(0), until=4)
+    for iteration, there in ((1, slots(1)), (2, slots(0)), (3, slots(1))):
+        driver.send(m.ResizeTrial, "t", 1, there)
+        (tmp_path / f"go-{iteration}").touch()
+        assert driver.until(m.TrialResized).checkpoint is None
+    (tmp_path / "go-4").touch()
+    driver.until(m.TrialPaused)
+    assert [(r.metrics["done"], r.metrics["size"]) for r in driver.reports()] == [(i, 150_000_000) for i in range(1, 5)]
+
+
 def test_processes_that_a_killed_trial_had_started_end_with_it(drive: Drive) -> None:
     def train(config: Mapping[str, Any]) -> None:
         child = subprocess.Popen(["sleep", "600"])
