@@ -381,3 +381,13 @@ class Packed(RuleBasedStateMachine):
 
 TestPacked = Packed.TestCase
 TestPacked.settings = settings(max_examples=100, stateful_step_count=40, deadline=None, derandomize=True)
+
+
+def test_a_wide_trial_that_shrinks_off_a_machine_that_goes_keeps_what_it_has_on_the_others() -> None:
+    free = FreeSlots()
+    for node in ("n0", "n1", "n2"):
+        free.add_node(node, 2)
+    held = free.take(6)
+    assert held is not None
+    free.close_node("n2")
+    assert free.resize(held, 4) == held[:4]

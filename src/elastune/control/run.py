@@ -72,7 +72,7 @@ class Loop:
             for trial in self._controller.trials.values()
             if trial.slots and trial.slots[0].node in there.nodes and there.trials.get(trial.id) != trial.attempt
         ]
-        self.turn(Turn(turn.at_s, (*turn.events, RunResumed(), *strays, *gone, *lost)))
+        self.turn(Turn(turn.at_s, (RunResumed(), *turn.events, *strays, *gone, *lost)))
 
     def run(self) -> None:
         while not self._controller.done:

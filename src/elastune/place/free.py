@@ -177,7 +177,9 @@ class FreeSlots:
         if len(home.lanes.get(kept[0].device, ())) > 1:  # it shares its device with others
             return self.take(width)
         more: tuple[Slot, ...] | None = None
-        if width <= home.devices and len(home.free) >= missing:
+        if not missing:
+            more = ()
+        elif width <= home.devices and len(home.free) >= missing:
             more = self._take_from(kept[0].node, missing)
         elif len(kept) % home.devices == 0:
             more = self._take_whole(missing)

@@ -249,10 +249,10 @@ class MachineKeeper:
         if self._starter is None:
             self._reap()
             return None
+        status = self._starter.poll()
         with suppress(FileNotFoundError):
             pid = int((self._folder / "raylet.pid").read_text("utf-8"))
             self._raylet = self._raylet or Process(pid, started_ticks(pid) or -1)
-        status = self._starter.poll()
         if status is None:
             late = time.monotonic() > self._start_limit_s
             return f"Ray has not started on it within {START_LIMIT_S:g} s" if late else None

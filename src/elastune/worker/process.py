@@ -17,7 +17,7 @@ from elastune.worker.log import Logs, log_path
 from elastune.worker.reset import Desk, end_children, limit_threads, memory_bytes
 from elastune.worker.session import Trainer, as_trainer, set_session
 from elastune.worker.setup import WorkerSetup, add_paths
-from elastune.worker.trial import Leave, StateGone, TrialSession
+from elastune.worker.trial import Leave, Lost, TrialSession
 
 
 class DriverGone(BaseException):
@@ -32,6 +32,7 @@ class Worker:
         self._listener, self._secret = listener, secret
         self._inbox: list[wire.ToWorker] = []
         self._logs, self._desk = Logs(), Desk()
+        self._gathering = 0
         self._first_bytes: int | None = None
         self._shared: Any = None
         """Keeps the state alive that this worker last passed on."""
@@ -54,19 +55,24 @@ class Worker:
                 raise DriverGone from error
         return self._inbox.pop(0) if self._inbox else None
 
+    def begun(self, gathering: int) -> None:
+        """From now on this process speaks as a member of that gathering; to say so is its first word there."""
+        self._gathering = gathering
+        self.tell()
+
     def put_back(self, command: wire.ToWorker) -> None:
         self._inbox.insert(0, command)
 
     def tell(self, *events: m.AnyEvent, state: bytes = b"", worn: str = "") -> None:
         """Events that belong together arrive together."""
         try:
-            self._wire.send(wire.encode(wire.Said(events, state, worn)))
+            self._wire.send(wire.encode(wire.Said(self._gathering, events, state, worn)))
         except OSError as error:
             raise DriverGone from error
 
-    def end(self, *events: m.AnyEvent) -> None:
+    def end(self, *events: m.AnyEvent, worn: str = "") -> None:
         """The last that is said of a run: this process may have to go with it."""
-        self.tell(*events, worn=self._worn())
+        self.tell(*events, worn=worn or self._worn())
 
     def share(self, value: object) -> bytes:
         self._shared, name = objects.share(value)
@@ -92,7 +98,7 @@ class Worker:
 
     def _train(self, begin: wire.Begin) -> None:
         command = begin.command
-        self.tell()
+        self.begun(begin.gathering)
         with self._logs.to(log_path(self.setup.logs, command.trial, begin.rank)):
             trial = TrialSession(self, begin)
             try:
@@ -106,8 +112,8 @@ class Worker:
                 pass
             except CheckpointDamagedError as error:
                 assert command.checkpoint is not None
-                self.tell(m.CheckpointDamaged(command.trial, command.attempt, command.checkpoint, str(error)))
-            except StateGone as error:
+                self.end(m.CheckpointDamaged(command.trial, command.attempt, command.checkpoint, str(error)))
+            except Lost as error:
                 trial.lost(str(error))
             except DriverGone:
                 raise
@@ -117,6 +123,8 @@ class Worker:
                 set_session(None)
                 trial.tidy()
                 end_children()
+                if begin.rank > 0 and (worn := self._worn()):
+                    self.tell(worn=worn)
 
 
 def work(

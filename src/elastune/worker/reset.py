@@ -13,6 +13,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 COLLECT_EVERY_S = 1.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)
@@ -25,9 +27,16 @@ def limit_threads(threads: int) -> None:
 
 
 def use_threads(threads: int) -> None:
-    """Of a process that has begun: torch can be told at any time."""
+    """Of a process that has begun: what is loaded by now is told. That takes a millisecond, so only when it is news."""
+    global _told
+    if _told != (threads, len(sys.modules)):
+        threadpool_limits(threads)
+        _told = (threads, len(sys.modules))
     if (torch := sys.modules.get("torch")) is not None and torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
+
+
+_told = (0, 0)
 
 
 class Desk:
@@ -42,6 +51,8 @@ class Desk:
         handlers = {number: signal.getsignal(number) for number in _SIGNALS}
         self._handlers = {number: handler for number, handler in handlers.items() if handler is not None}
         self._logging = (logging.root.level, list(logging.root.handlers))
+        # What the user's modules have set when they were imported is meant for all trials.
+        self._torch = _torch_settings(sys.modules["torch"]) if "torch" in sys.modules else None
 
     def clear(self, seed: int, threads: int) -> None:
         if os.environ != self._environ:
@@ -60,7 +71,7 @@ class Desk:
             numpy.random.seed(seed)
         use_threads(threads)
         if (torch := sys.modules.get("torch")) is not None:
-            _clear_torch(torch, seed)
+            _clear_torch(torch, self._torch or _torch_defaults(torch), seed)
 
     def _collect(self) -> None:
         """What was imported stays: left out of sight, it makes collecting what a trial leaves behind cost nothing."""
@@ -71,14 +82,36 @@ class Desk:
             self._collected_s, self._modules = time.monotonic(), len(sys.modules)
 
 
-def _clear_torch(torch: Any, seed: int) -> None:
+def _torch_settings(torch: Any) -> dict[str, Any]:
+    return {
+        "dtype": torch.get_default_dtype(),
+        "device": torch.get_default_device(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "precision": torch.get_float32_matmul_precision(),
+        "cudnn": (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark),
+    }
+
+
+def _torch_defaults(torch: Any) -> dict[str, Any]:
+    return {
+        "dtype": torch.float32,
+        "device": torch.device("cpu"),
+        "deterministic": False,
+        "precision": "highest",
+        "cudnn": (False, False),
+    }
+
+
+def _clear_torch(torch: Any, settings: dict[str, Any], seed: int) -> None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
-    torch.set_default_dtype(torch.float32)
-    torch.set_default_device(None)
+    torch.set_default_dtype(settings["dtype"])
+    if torch.get_default_device() != settings["device"]:
+        torch.set_default_device(settings["device"])
     torch.set_grad_enabled(True)
-    torch.use_deterministic_algorithms(False)
-    torch.backends.cudnn.deterministic = torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(settings["deterministic"])
+    torch.set_float32_matmul_precision(settings["precision"])
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = settings["cudnn"]
     torch.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()

@@ -33,8 +33,8 @@ class Leave(BaseException):
     """Unwinds the user's code out of report(). Not an Exception: `except Exception` must not swallow it."""
 
 
-class StateGone(BaseException):
-    """The state that a worker should go on from cannot be fetched: whoever had it has died."""
+class Lost(BaseException):
+    """The trial cannot go on here, through no fault of its own: another of its processes has died."""
 
 
 class TrialSession:
@@ -60,16 +60,22 @@ class TrialSession:
 
     def meet(self) -> None:
         if self.context.world_size > 1:
-            self._gang = self._worker.form(self._begin)
+            try:
+                self._gang = self._worker.form(self._begin)
+            except OSError as error:
+                raise Lost(f"its workers did not meet: {error}") from error
             self.context = replace(self.context, master=self._gang.master)
 
     def restore(self) -> None:
         if self._begin.state:
             try:
                 self._restored = objects.fetch(self._begin.state, FETCH_S)
+                return
             except Exception as error:  # whatever Ray raises
-                raise StateGone(f"its state is gone: {error}") from error
-        elif self._command.checkpoint is not None:
+                saved = self._command.checkpoint
+                if saved is None or saved.iteration != self._command.iteration:
+                    raise Lost(f"its state went with the process that had it: {error}") from error
+        if self._command.checkpoint is not None:
             self._restored = self._setup.checkpoints.load(self._command.checkpoint)
 
     @property
@@ -123,7 +129,7 @@ class TrialSession:
         asked = self._asked_to()
         # Who may go on in this process waits for it without unwinding.
         may_stay = self._elastic is not None or self.context.world_size == 1
-        if isinstance(asked, m.PauseTrial | m.StopTrial) or iteration == self._command.until_iteration:
+        if isinstance(asked, m.PauseTrial | m.StopTrial) or self._used_up:
             saved = None if isinstance(asked, m.StopTrial) else self._save(reported)
             self._worker.end(reported, m.TrialPaused(trial, attempt, iteration, saved))
             return gang.STEP_ASIDE if may_stay and not self._command.final else gang.LEAVE
@@ -132,7 +138,9 @@ class TrialSession:
             self._worker.tell(reported, m.TrialResized(trial, attempt, asked.slots, iteration, None))
             return gang.GO_ON
         if asked is not None:
-            state, saved = self._pass_on(reported)
+            # Its machine may go as soon as the trial has left it, and with it what is in memory there.
+            leaves = all(slot.node != self._command.slots[0].node for slot in asked.slots)
+            state, saved = self._pass_on(reported, leaves)
             self._worker.tell(reported, m.TrialResized(trial, attempt, asked.slots, iteration, saved), state=state)
             return gang.STEP_ASIDE if self._elastic is not None else gang.LEAVE
         if (saved := self._save(reported) if self._is_due(self._checkpoint) else None) is not None:
@@ -140,6 +148,10 @@ class TrialSession:
         else:
             self._worker.tell(reported)
         return gang.GO_ON
+
+    @property
+    def _used_up(self) -> bool:
+        return self._command.until_iteration is not None and self._iteration >= self._command.until_iteration
 
     def _asked_to(self) -> Asked | None:
         """What the driver wants by now. Leaving goes before moving; to move where the trial is, is to stay."""
@@ -164,14 +176,14 @@ class TrialSession:
             return False
         return isinstance(checkpoint, Path) or time.monotonic() - self._saved_at >= self._setup.checkpoint_every_s
 
-    def _pass_on(self, reported: m.TrialReported) -> tuple[bytes, m.Checkpoint | None]:
+    def _pass_on(self, reported: m.TrialReported, leaves: bool) -> tuple[bytes, m.Checkpoint | None]:
         """The state for the workers that come next: in the object store, and in the checkpoint store when it is time
-        for that, or when it cannot be in the other.
+        for that, when it cannot be in the other, or may be lost there.
         """
         if self._checkpoint is None:
             return b"", None
         value = self._value(reported)
-        due = self._is_due(self._checkpoint)
+        due = leaves or self._is_due(self._checkpoint)
         if isinstance(value, Path):
             return b"", self._keep(value, reported)
         try:
@@ -228,11 +240,14 @@ class TrialSession:
             self._worker.put_back(begin)
             self._leave()
         self._join(begin)
-        self._worker.tell()
+        self._worker.begun(begin.gathering)
         use_threads(self._worker.threads(begin.command.share))
         self.meet()
         if self._elastic is not None:
-            self._elastic.reform()
+            try:
+                self._elastic.reform()
+            except Exception as error:
+                raise Lost(f"its workers could not be connected: {error}") from error
 
     def _can_go_on(self, begin: wire.Begin) -> bool:
         """Only from what is in memory here: who was not in the gathering before this one is called again."""
@@ -262,10 +277,11 @@ class TrialSession:
             print(text, file=sys.stderr)
         what = _shown(error) if isinstance(error, ElastuneError) else f"{type(error).__name__}: {_shown(error)}"
         final = isinstance(error, SpecError)
-        self._worker.tell(m.TrialFailed(command.trial, command.attempt, what, text[-LONGEST_TRACEBACK:], final))
+        failed = m.TrialFailed(command.trial, command.attempt, what, text[-LONGEST_TRACEBACK:], final)
+        self._worker.end(failed, worn="a CUDA error" if "CUDA" in text else "")
 
     def lost(self, reason: str) -> None:
-        self._worker.tell(m.TrialLost(self._command.trial, self._command.attempt, reason))
+        self._worker.tell(m.TrialLost(self._command.trial, self._command.attempt, reason, fault=False))
 
 
 def _shown(error: BaseException) -> str:

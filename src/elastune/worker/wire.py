@@ -49,6 +49,7 @@ class Begin(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
 class Said(msgspec.Struct, frozen=True, array_like=True):
     """All that a worker ever says: events that belong together; none: it has begun what it was told to begin."""
 
+    gathering: int
     events: tuple[AnyEvent, ...] = ()
     state: bytes = b""
     """With TrialResized: where the trial's state can be fetched."""
@@ -95,9 +96,13 @@ class Wire:
             except BlockingIOError:
                 return self._frames()
             except OSError as error:
-                raise EOFError(str(error)) from error
+                chunk, reason = b"", str(error)
+            else:
+                reason = "the connection was closed"
             if not chunk:
-                raise EOFError("the connection was closed")
+                if frames := self._frames():
+                    return frames  # what came before the end counts; the next call tells of the end
+                raise EOFError(reason)
             self._buffer += chunk
             if len(self._buffer) > self.longest + _CHUNK:
                 raise EOFError("more than the longest frame has come")

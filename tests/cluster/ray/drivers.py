@@ -32,8 +32,8 @@ class Driver:
         **setup: Any,
     ) -> None:
         store = CheckpointStore(str(folder / "saved"))
-        told = {"checkpoint_every_s": 60.0, "seed": 0, **setup}
-        self.setup = WorkerSetup(cloudpickle.dumps(trainable), (), store, folder / "logs", **told)
+        told = {"paths": (), "checkpoint_every_s": 60.0, "seed": 0, **setup}
+        self.setup = WorkerSetup(cloudpickle.dumps(trainable), checkpoints=store, logs=folder / "logs", **told)
         self.cluster = RayCluster(self.setup, Here(devices, 0.0), lanes=lanes, silence_s=silence_s)
         self.events: list[m.AnyEvent] = []
         self._number = 0

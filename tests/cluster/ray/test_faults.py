@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.cluster.ray.drivers import Driver, slots
 
 import elastune as et
@@ -143,6 +146,37 @@ def test_a_trial_finds_the_process_as_the_first_one_did(drive: Drive, tmp_path: 
     assert "None" in str(reports[0]["found"]) and ", 2, " in str(reports[0]["found"])
     assert len({report["drawn"] for report in reports}) == 3  # each has its own seed
     assert not Path(f"/proc/{reports[0]['child']}").exists() and not Path(f"/proc/{reports[1]['child']}").exists()
+
+
+def test_what_the_code_sets_when_it_is_imported_holds_for_every_trial(drive: Drive, tmp_path: Path) -> None:
+    (tmp_path / "doubles.py").write_text(
+        "import elastune as et\nimport torch\n\ntorch.set_default_dtype(torch.float64)\n\n"
+        "def train(config):\n    et.report({'loss': 1.0, 'dtype': str(torch.get_default_dtype())})\n"
+    )
+    sys.path.append(str(tmp_path))
+    try:
+        train = importlib.import_module("doubles").train
+    finally:
+        sys.path.remove(str(tmp_path))
+        torch.set_default_dtype(torch.float32)
+    driver = drive(train, devices=1, paths=(str(tmp_path),))
+    for number in (0, 1):
+        driver.start(slots(0), until=1, trial=f"t{number}")
+        driver.until(m.TrialPaused)
+        assert driver.reports(f"t{number}")[0].metrics["dtype"] == "torch.float64"
+
+
+def test_all_members_of_a_gang_that_fail_at_once_fail_the_trial_once(drive: Drive) -> None:
+    def train(config: Mapping[str, Any]) -> None:
+        raise ValueError("the same everywhere")
+
+    driver = drive(train, devices=3)
+    for attempt in range(1, 6):
+        driver.start(slots(0, 1, 2), until=1, attempt=attempt)
+        assert driver.until(m.TrialFailed).error == "ValueError: the same everywhere"
+    driver.wait(0.5)
+    failed = [event.attempt for event in driver.events if isinstance(event, m.TrialFailed | m.TrialLost)]
+    assert failed == [1, 2, 3, 4, 5]
 
 
 def test_trials_that_share_a_device_run_at_the_same_time_with_their_part_of_the_threads(

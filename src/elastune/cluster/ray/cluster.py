@@ -192,7 +192,7 @@ class RayCluster:
         """See to it that there is a worker, or will be."""
         for slot in slots:
             known = self._machines.get(slot.node)
-            if known is not None and known.here is not None and self.hosts.get(slot) is None:
+            if known is not None and known.here is not None and not known.noticed and self.hosts.get(slot) is None:
                 self._launch(known, slot, failures=0)
 
     def _launch(self, known: _Machine, slot: m.Slot, failures: int) -> None:
@@ -240,7 +240,9 @@ class RayCluster:
         if self.hosts.get(host.slot) is not host:
             return
         known = self._machines[host.slot.node]
-        if host.failures < LAUNCHES and not hopeless:
+        if known.noticed:  # nothing new is started on a machine that will be taken away
+            self.hosts.end(host)
+        elif host.failures < LAUNCHES and not hopeless:
             self.hosts.end(host)
             self._launch(known, host.slot, host.failures + 1)
         else:

@@ -54,6 +54,7 @@ class Gangs:
         self._gatherings = 0
         self._last: dict[str, int] = {}
         """The last gathering of every trial that may go on."""
+        self._held_back: list[m.ResizeTrial] = []
         self._unanswered: deque[tuple[float, Host, Gang]] = deque()
 
     def attempts(self) -> dict[str, int]:
@@ -76,12 +77,17 @@ class Gangs:
     def connected(self, host: Host) -> None:
         if (gang := self._at.get(host.slot)) is not None and not gang.members:
             self._begin(gang)
+        again, self._held_back = self._held_back, []
+        for command in again:
+            gang = self._gangs.get(command.trial)
+            if gang is not None and command in gang.asked:
+                self._tell(gang, command)
 
     def _begin(self, gang: Gang) -> None:
         """Once all its workers are there."""
-        members = [host for slot in gang.trial.slots if (host := self._hosts.get(slot)) is not None and host.wire]
-        if len(members) < len(gang.trial.slots):
+        if not all(map(self._is_warm, gang.trial.slots)):
             return
+        members = [host for slot in gang.trial.slots if (host := self._hosts.get(slot)) is not None]
         gang.members, gang.heard_s = members, self._world.now_s()
         for rank, host in enumerate(members):
             host.answered = False
@@ -89,7 +95,7 @@ class Gangs:
             begin = wire.Begin(gang.trial, rank, members[0].address, gang.number, gang.after, gang.state)
             self._hosts.send(host, begin)
         for command in gang.asked:
-            self._hosts.send(members[0], command)
+            self._tell(gang, command)
         if self._silence_s is not None:
             self._world.at(gang.heard_s + self._silence_s, lambda: self._check_silence(gang))
 
@@ -98,11 +104,11 @@ class Gangs:
     def said(self, host: Host, said: wire.Said) -> None:
         host.answered = True
         gang = self._at.get(host.slot)
-        if not said.events or gang is None:
-            return
+        if gang is None and said.worn:
+            self._world.replace(host)
+        if not said.events or gang is None or said.gathering != gang.number:
+            return  # it has begun, or this is what is left of a trial that is over
         last = said.events[-1]
-        if not isinstance(last, m.TrialEvent) or not self._is_of(last, gang):
-            return  # what is left of a trial that is over
         gang.heard_s = self._world.now_s()
         self._world.happened(*said.events)
         match last:
@@ -116,12 +122,9 @@ class Gangs:
             case m.TrialResized():
                 self._move(gang, last, said.state)
 
-    def _is_of(self, event: m.TrialEvent, gang: Gang) -> bool:
-        return bool(gang.members) and (event.trial, event.attempt) == (gang.trial.trial, gang.trial.attempt)
-
     def _move(self, gang: Gang, event: m.TrialResized, state: bytes) -> None:
         """The trial has stopped at a report and goes on from there where it was told to."""
-        told = [c for c in gang.asked if isinstance(c, m.ResizeTrial) and c.slots == event.slots][-1]
+        told = next(c for c in reversed(gang.asked) if isinstance(c, m.ResizeTrial) and c.slots == event.slots)
         gang.asked = [command for command in gang.asked if not isinstance(command, m.ResizeTrial)]
         if event.slots == gang.trial.slots:  # only its share of them has changed, and it has not stopped
             gang.trial = msgspec.structs.replace(gang.trial, share=told.share)
@@ -144,10 +147,19 @@ class Gangs:
         if gang is None or gang.trial.attempt != command.attempt:
             return
         gang.asked.append(command)
-        if gang.members:
-            self._hosts.send(gang.members[0], command)
+        self._tell(gang, command)
         if not isinstance(command, m.ResizeTrial) and command.within_s is not None:
             self._world.at(self._world.now_s() + command.within_s, lambda: self._overdue(command))
+
+    def _tell(self, gang: Gang, command: Asked) -> None:
+        """A trial trains on until there are workers where it shall go."""
+        if isinstance(command, m.ResizeTrial) and not all(map(self._is_warm, command.slots)):
+            self._held_back.append(command)
+        elif gang.members:
+            self._hosts.send(gang.members[0], command)
+
+    def _is_warm(self, slot: m.Slot) -> bool:
+        return (host := self._hosts.get(slot)) is not None and host.wire is not None
 
     # --------------------------------------------------------------------------------------------------------- endings
 
@@ -155,7 +167,7 @@ class Gangs:
         """A worker has died."""
         gang = self._at.get(host.slot)
         if gang is not None and host in gang.members:
-            self._lose(gang, "its worker process died")
+            self._lose(gang, "its worker process died", fault=host.answered)
         else:
             self._world.replace(host)
 

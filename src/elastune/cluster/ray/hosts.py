@@ -68,6 +68,7 @@ class Hosts:
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._launches = 0
+        self._check_s = 0.0
         self._starting: dict[int, Host] = {}
         self._at: dict[Slot, Host] = {}
 
@@ -117,8 +118,9 @@ class Hosts:
 
     def check_starting(self) -> None:
         """A worker whose long call has ended before it connected, or that takes for ever, will never call."""
-        if not self._starting:
+        if not self._starting or self._audience.now_s() < self._check_s:
             return
+        self._check_s = self._audience.now_s() + STARTING_CHECK_S
         starting = {host.life: host for host in self._starting.values()}
         for life in ray.wait(list(starting), num_returns=len(starting), timeout=0)[0]:
             self._audience.not_started(starting[life], _why(life), hopeless=False)
@@ -167,7 +169,8 @@ class Hosts:
             self._audience.connected(host)
 
     def _hear(self, host: Host) -> None:
-        assert host.wire is not None
+        if host.wire is None:
+            return  # ended by what another worker said just before
         try:
             frames = host.wire.receive(wait=False)
         except EOFError:
@@ -175,7 +178,8 @@ class Hosts:
             self._audience.hung_up(host)
             return
         for frame in frames:
-            self._audience.said(host, wire.decode_said(frame))
+            if host.wire is not None:
+                self._audience.said(host, wire.decode_said(frame))
 
 
 class _WorkerActor:
