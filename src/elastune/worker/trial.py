@@ -50,12 +50,13 @@ class TrialSession:
         seed = zlib.crc32(f"{self._setup.seed} {begin.command.trial}".encode())
         self.context = Context(begin.command.trial, seed=seed)
         self._join(begin)
+        self._saved_at = time.monotonic()
         self._iteration = self._saved_iteration = begin.command.iteration
         self._asked_for_checkpoint = not self._has_state
 
     def _join(self, begin: wire.Begin) -> None:
         """Take part in a gathering of the trial's workers."""
-        self._begin, self._command, self._saved_at = begin, begin.command, time.monotonic()
+        self._begin, self._command = begin, begin.command
         self.context = replace(self.context, rank=begin.rank, world_size=len(begin.command.slots), master=None)
 
     def meet(self) -> None:
