@@ -391,7 +391,9 @@ class Controller:
         self._over(trial, "failed", reason)
         self._failed += 1
         if not self._reports and self._failed >= FAILURES_BEFORE_GIVING_UP:
-            self._end("failed", f"the first {self._failed} trials failed, none has reported anything: {reason}")
+            self._end(
+                "failed", f"the first {self._failed} trials failed, none has reported anything; {trial.id}: {reason}"
+            )
         self._tell(Ended(trial.id, trial.iteration, None, over=True))
 
     def _over(self, trial: Trial, status: m.TrialStatus, reason: str) -> None:

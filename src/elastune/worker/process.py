@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections import deque
 from contextlib import suppress
 from typing import Any
 
@@ -34,8 +35,8 @@ class Worker:
         self._logs, self._desk = Logs(), Desk()
         self._gathering = 0
         self._first_bytes: int | None = None
-        self._shared: Any = None
-        """Keeps the state alive that this worker last passed on."""
+        self._shared: deque[Any] = deque(maxlen=2)
+        """Keeps the states alive that this worker has passed on last."""
 
     def run(self) -> None:
         """Train what comes, until the driver is gone."""
@@ -75,7 +76,8 @@ class Worker:
         self.tell(*events, worn=worn or self._worn())
 
     def share(self, value: object) -> bytes:
-        self._shared, name = objects.share(value)
+        reference, name = objects.share(value)
+        self._shared.append(reference)
         return name
 
     def form(self, begin: wire.Begin) -> gang.Gang:

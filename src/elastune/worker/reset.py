@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import logging
 import os
 import random
@@ -11,6 +12,9 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -39,6 +43,27 @@ def use_threads(threads: int) -> None:
 _told = (0, 0)
 
 
+class _SeedTorch(MetaPathFinder):
+    """Sets PyTorch's generators also where the training function itself is the first to import it."""
+
+    seed = 0
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != "torch" or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_seed(module: ModuleType) -> None:
+                execute(module)
+                module.manual_seed(self.seed)
+
+            spec.loader.exec_module = execute_and_seed  # type: ignore[method-assign]
+        return spec
+
+
 class Desk:
     """What the process is like after the user's code was loaded, and before any trial has run."""
 
@@ -53,6 +78,9 @@ class Desk:
         self._logging = (logging.root.level, list(logging.root.handlers))
         # What the user's modules have set when they were imported is meant for all trials.
         self._torch = _torch_settings(sys.modules["torch"]) if "torch" in sys.modules else None
+        self._seed_torch = _SeedTorch()
+        if self._torch is None:
+            sys.meta_path.insert(0, self._seed_torch)
 
     def clear(self, seed: int, threads: int) -> None:
         if os.environ != self._environ:
@@ -67,6 +95,7 @@ class Desk:
         logging.root.handlers[:] = self._logging[1]
         self._collect()
         random.seed(seed)
+        self._seed_torch.seed = seed
         if (numpy := sys.modules.get("numpy")) is not None:
             numpy.random.seed(seed)
         use_threads(threads)
