@@ -22,7 +22,6 @@ all are measured, and the fastest counts. Needs `pip install "elastune[bench]"`.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -306,12 +305,9 @@ def warm_start(trials: int, repetitions: int) -> Figure:
     return at_least(10, "warm_start_ms", our_ms, peer_ms, peer_ms / our_ms)
 
 
-def main() -> None:
-    quick = "--quick" in sys.argv[1:]
-    if quick:
-        print("--quick: fewer repetitions, fewer trials, and fewer of the peer's than of ours")
-    logging.disable(logging.WARNING)
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0")
+@contextmanager
+def own_ray() -> Iterator[None]:
+    """One for each section: in one that has run other things before, Ray Tune waits for ever for the CPUs of a resize."""
     ray.init(
         address="local",
         num_cpus=2,
@@ -320,14 +316,27 @@ def main() -> None:
         logging_level=logging.ERROR,
         object_store_memory=100_000_000,
     )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def main() -> None:
+    quick = "--quick" in sys.argv[1:]
+    if quick:
+        print("--quick: fewer repetitions, fewer trials, and fewer of the peer's than of ours")
+    logging.disable(logging.WARNING)
     repetitions = 3 if quick else 5
-    figures = [
-        trials_per_second(1000, 400 if quick else 1000, repetitions),
-        reports_per_second(200, 20 if quick else 200, repetitions),
-        *resize(changes=4 if quick else 6, repetitions=1 if quick else 3),
-        warm_start(trials=30 if quick else 100, repetitions=1 if quick else 3),
-    ]
-    ray.shutdown()
+    figures: list[Figure] = []
+    with own_ray():
+        figures.append(trials_per_second(1000, 400 if quick else 1000, repetitions))
+    with own_ray():
+        figures.append(reports_per_second(200, 20 if quick else 200, repetitions))
+    with own_ray():
+        figures += resize(changes=4 if quick else 6, repetitions=1 if quick else 3)
+    with own_ray():
+        figures.append(warm_start(trials=30 if quick else 100, repetitions=1 if quick else 3))
     print_figures(figures)
 
 
