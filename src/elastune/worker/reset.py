@@ -20,6 +20,8 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+SEEDS = {"numpy.random": "seed", "torch": "manual_seed"}
+"""How the generators of libraries are set, where they are loaded."""
 COLLECT_EVERY_S = 1.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -43,22 +45,22 @@ def use_threads(threads: int) -> None:
 _told = (0, 0)
 
 
-class _SeedTorch(MetaPathFinder):
-    """Sets PyTorch's generators also where the training function itself is the first to import it."""
+class _SeedOnImport(MetaPathFinder):
+    """Sets the generators of NumPy and PyTorch also where the training function is the first to import them."""
 
-    seed = 0
+    def __init__(self) -> None:
+        self.seed = 0
+        self._waiting = {name: how for name, how in SEEDS.items() if name not in sys.modules}
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if name != "torch" or self not in sys.meta_path:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        how = self._waiting.pop(name, None)  # gone when we ask ourselves below
+        spec = importlib.util.find_spec(name) if how is not None else None
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_and_seed(module: ModuleType) -> None:
                 execute(module)
-                module.manual_seed(self.seed)
+                getattr(module, str(how))(self.seed)
 
             spec.loader.exec_module = execute_and_seed  # type: ignore[method-assign]
         return spec
@@ -78,9 +80,8 @@ class Desk:
         self._logging = (logging.root.level, list(logging.root.handlers))
         # What the user's modules have set when they were imported is meant for all trials.
         self._torch = _torch_settings(sys.modules["torch"]) if "torch" in sys.modules else None
-        self._seed_torch = _SeedTorch()
-        if self._torch is None:
-            sys.meta_path.insert(0, self._seed_torch)
+        self._on_import = _SeedOnImport()
+        sys.meta_path.insert(0, self._on_import)
 
     def clear(self, seed: int, threads: int) -> None:
         if os.environ != self._environ:
@@ -95,12 +96,13 @@ class Desk:
         logging.root.handlers[:] = self._logging[1]
         self._collect()
         random.seed(seed)
-        self._seed_torch.seed = seed
-        if (numpy := sys.modules.get("numpy")) is not None:
-            numpy.random.seed(seed)
+        self._on_import.seed = seed
+        for name, how in SEEDS.items():
+            if (module := sys.modules.get(name)) is not None:
+                getattr(module, how)(seed)
         use_threads(threads)
         if (torch := sys.modules.get("torch")) is not None:
-            _clear_torch(torch, self._torch or _torch_defaults(torch), seed)
+            _clear_torch(torch, self._torch or _torch_defaults(torch))
 
     def _collect(self) -> None:
         """What was imported stays: left out of sight, it makes collecting what a trial leaves behind cost nothing."""
@@ -131,7 +133,7 @@ def _torch_defaults(torch: Any) -> dict[str, Any]:
     }
 
 
-def _clear_torch(torch: Any, settings: dict[str, Any], seed: int) -> None:
+def _clear_torch(torch: Any, settings: dict[str, Any]) -> None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
     torch.set_default_dtype(settings["dtype"])
@@ -141,7 +143,6 @@ def _clear_torch(torch: Any, settings: dict[str, Any], seed: int) -> None:
     torch.use_deterministic_algorithms(settings["deterministic"])
     torch.set_float32_matmul_precision(settings["precision"])
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = settings["cudnn"]
-    torch.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 

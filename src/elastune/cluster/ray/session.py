@@ -14,10 +14,8 @@ SYSTEM = {
     "health_check_period_ms": 1000,
     "health_check_timeout_ms": 3000,
     "health_check_failure_threshold": 3,
-    "kill_child_processes_on_worker_exit_with_raylet_subreaper": True,
 }
-"""A machine whose raylet is gone is noticed in some two seconds instead of fifteen; what a killed worker had started is
-ended."""
+"""A machine whose raylet is gone is noticed in some two seconds instead of fifteen."""
 OBJECT_STORE_BYTES = 100_000_000
 
 
