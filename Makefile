@@ -13,7 +13,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
-demo: $(DEV)  ## tune a small neural network on this computer, in under two minutes
+demo: $(DEV)  ## tune a small neural network on this computer, in a minute once installed
 	$(BIN)/python examples/digits/demo.py
 
 test: $(DEV)  ## the fast tests

@@ -11,39 +11,36 @@ import pytest
 
 import elastune as et
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+DIGITS = Path(__file__).parent.parent / "examples" / "digits"
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_the_demo_finds_a_good_network_and_says_where_the_pictures_are(tmp_path: Path) -> None:
-    demo = subprocess.run(
-        [sys.executable, EXAMPLES / "digits" / "demo.py"],
-        cwd=tmp_path,
+def run(example: str, folder: Path) -> str:
+    """What it prints."""
+    return subprocess.run(
+        [sys.executable, DIGITS / example],
+        cwd=folder,
         env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
         capture_output=True,
         text=True,
         timeout=240,
         check=True,
-    )
-    accuracy = float(demo.stdout.split("best accuracy ")[-1].split()[0])
+    ).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_demo_finds_a_good_network_and_says_where_the_pictures_are(tmp_path: Path) -> None:
+    said = run("demo.py", tmp_path)
+    accuracy = float(said.split("best accuracy ")[-1].split()[0])
     assert accuracy > 0.9
-    pictures = [Path(line.split(": ")[1]) for line in demo.stdout.splitlines() if line.startswith("picture: ")]
+    pictures = [Path(line.split(": ")[1]) for line in said.splitlines() if line.startswith("picture: ")]
     assert len(pictures) == 8 and all((tmp_path / picture).stat().st_size > 1000 for picture in pictures)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_elastic_network_pauses_and_goes_on_by_itself(tmp_path: Path) -> None:
-    example = subprocess.run(
-        [sys.executable, EXAMPLES / "digits" / "elastic.py"],
-        cwd=tmp_path,
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=True,
-    )
-    assert float(example.stdout.split("best accuracy ")[-1].split()[0]) > 0.9
+    said = run("elastic.py", tmp_path)
+    assert float(said.split("best accuracy ")[-1].split()[0]) > 0.9
     result = et.load(tmp_path / "runs" / "elastic")
     assert result.status == "succeeded" and result.best_checkpoint()["batches"][0]["epoch"] == 9

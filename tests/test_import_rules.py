@@ -34,7 +34,18 @@ ROWS: list[tuple[set[str], set[str]]] = [
     (WORLD, {"spec", "messages", "cost"}),
     ({"reporting"}, {"spec", "messages", "cost", "record"}),
 ]
-WIRING = {"__init__", "__main__", "cli", "config_file", "experiment", "results", "service", "simulation", "tuner"}
+WIRING = {
+    "__init__",
+    "__main__",
+    "cli",
+    "config_file",
+    "experiment",
+    "results",
+    "run_folder",
+    "service",
+    "simulation",
+    "tuner",
+}
 SIMULATED = ("cluster/simulated*", "cluster/workload*")
 SIMULATED_ALSO = {"profile", "market", "curve", "space"}
 BASE_LIBRARIES = {"msgspec"}

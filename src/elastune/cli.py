@@ -214,7 +214,7 @@ def logs(run: Path, trial: str, rank: int, follow: bool, journal: str | None) ->
 @_explained
 def gc(runs: tuple[Path, ...], as_json: bool) -> None:
     """Give back machines that crashed drivers left behind, of all RUNS (default: those in the folder runs)."""
-    from elastune.tuner import release_leftovers
+    from elastune.run_folder import release_leftovers
 
     folders = runs or tuple(path for path in sorted(Path("runs").glob("*")) if path.is_dir())
     for path in runs:

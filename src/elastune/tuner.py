@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -25,13 +24,22 @@ from elastune.allocate import Allocator
 from elastune.cluster.base import Cluster
 from elastune.control.controller import Controller
 from elastune.control.run import Loop, recover
-from elastune.errors import JournalTaken, RunFailed, SpecError, StorageError
+from elastune.errors import RunFailed, SpecError, StorageError
 from elastune.experiment import Duration, Money, make_experiment
 from elastune.messages import Record, RunStarted, decode_record
-from elastune.record.journal import Journal, SqlJournal
+from elastune.record.journal import Journal
 from elastune.record.projection import RunView
 from elastune.reporting.progress import Progress
 from elastune.results import Result, checkpoint_store
+from elastune.run_folder import (
+    MACHINES,
+    closing,
+    new_folder,
+    only_driver,
+    open_journal,
+    release_leftovers,
+    storage_folder,
+)
 from elastune.search import Searcher
 from elastune.simulation import Simulation
 from elastune.space import Space
@@ -46,8 +54,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("elastune")
 
-MACHINES = "machines"
-"""The folder of a run in which its machines on this computer are kept."""
 EXPERIMENT = "experiment"
 """The name of the blob beside the journal that holds the experiment and the user's code."""
 
@@ -57,7 +63,8 @@ class Tuner:
 
     `trainable` is a function of a configuration that calls `elastune.report`, or a `Trainable` class. `deadline` is
     a duration ("20m"), `budget` an amount ("$20") that is spent at `price` per device and hour. Everything a run
-    needs to be resumed is kept in a folder of its own under `storage`; the journal may live in PostgreSQL instead (`journal="postgresql://..."`).
+    needs to be resumed is kept in a folder of its own under `storage`; the journal may live in PostgreSQL instead
+    (`journal="postgresql://..."`).
     """
 
     def __init__(
@@ -117,7 +124,7 @@ class Tuner:
             provider=provider,
             boot=boot,
         )
-        self._storage = storage if isinstance(storage, Path) else Path(_folder(storage))
+        self._storage = storage if isinstance(storage, Path) else Path(storage_folder(storage))
         self._journal_url = journal
         self._path: Path | None = None
         self._simulation: Simulation | None = None
@@ -127,7 +134,7 @@ class Tuner:
     def restore(cls, path: str | Path, *, trainable: object = None, journal: str | None = None) -> Tuner:
         """The tuner of a run that was interrupted or crashed; its `fit` goes on where the journal ends."""
         path = Path(path)
-        with _closing(_open(path, journal, must_exist=True)) as opened:
+        with closing(open_journal(path, journal, must_exist=True)) as opened:
             blob = opened.get_blob(EXPERIMENT)
         if blob is None:
             raise StorageError(
@@ -171,7 +178,7 @@ class Tuner:
     def path(self) -> Path:
         """The folder of the run."""
         if self._path is None:
-            self._path = _new_folder(self._storage, self.experiment.settings.name)
+            self._path = new_folder(self._storage, self.experiment.settings.name)
         return self._path
 
     def _run(self, progress: bool, simulation: Simulation | None) -> Result:
@@ -181,8 +188,8 @@ class Tuner:
         # A simulation can be repeated to the byte, so it need not survive a power cut at every turn.
         group = 1 if simulation is None else 1000
         with (
-            _only_driver(self.path),
-            _closing(_open(self.path, self._journal_url, must_exist=self._restored, group=group)) as journal,
+            only_driver(self.path),
+            closing(open_journal(self.path, self._journal_url, must_exist=self._restored, group=group)) as journal,
         ):
             view = self._drive(journal, progress, simulation)
         result = Result(view, self.path)
@@ -208,7 +215,7 @@ class Tuner:
         if seq and controller.done and view.status != "interrupted":
             release_leftovers(self.path)
             return view
-        with _closing(self._cluster(view, seq, simulation)) as cluster, Progress() if progress else _silent() as line:
+        with closing(self._cluster(view, seq, simulation)) as cluster, Progress() if progress else _silent() as line:
 
             def observe(record: Record) -> None:
                 view.feed(record)
@@ -306,19 +313,11 @@ class Tuner:
 def load(path: str | Path, journal: str | None = None) -> Result:
     """The result of a run as its journal has it now, also while it goes on."""
     path = Path(path)
-    with _closing(_open(path, journal, must_exist=True)) as opened:
+    with closing(open_journal(path, journal, must_exist=True)) as opened:
         view = RunView.of(decode_record(body) for body in opened.read())
         _pass_on(opened.warnings)
     view.started  # noqa: B018  says so where the journal is empty
     return Result(view, path)
-
-
-def release_leftovers(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give back the machines that a driver of this run left behind: their names, and of those that a living one has."""
-    from elastune.provider.local import release_all
-
-    swept = release_all(path.resolve() / MACHINES)
-    return swept.released, swept.owned
 
 
 def _paths() -> tuple[str, ...]:
@@ -328,55 +327,6 @@ def _paths() -> tuple[str, ...]:
 def _pass_on(warnings: list[str]) -> None:
     for text in warnings:
         log.warning(text)
-
-
-def _folder(storage: object) -> str:
-    if not isinstance(storage, str) or not storage or "://" in storage:
-        raise SpecError(f"storage={storage!r}: must be a folder; for checkpoints elsewhere give checkpoints=")
-    return storage
-
-
-def _open(path: Path, url: str | None, must_exist: bool, group: int = 1) -> Journal:
-    if must_exist and not path.is_dir():
-        raise StorageError(f"{path}: there is no such run; a run is a folder such as runs/digits")
-    return SqlJournal(url or path / "journal.db", path.resolve().name, group=group, must_exist=must_exist)
-
-
-@contextmanager
-def _only_driver(path: Path) -> Iterator[None]:
-    """A lock that the system gives back whenever this process ends, however it does.
-
-    The journal refuses a second writer too, but only once both have begun; this one is refused before it does harm.
-    """
-    try:
-        file = (path / "driver.lock").open("a")
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise JournalTaken(f"another driver is at work on run {path}: wait until it is done, or stop it") from None
-        yield
-
-
-def _new_folder(storage: Path, name: str) -> Path:
-    """A folder that did not exist: name, name-2, name-3, ..."""
-    try:
-        storage.mkdir(parents=True, exist_ok=True)
-        for number in range(1, 1_000_000):
-            path = storage / (name if number == 1 else f"{name}-{number}")
-            try:
-                path.mkdir()
-                return path
-            except FileExistsError:
-                continue
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", error)
-        raise StorageError(
-            f"storage={str(storage)!r} cannot be written: {reason}. Give a folder that can, with storage="
-        ) from error
-    raise StorageError(f"storage={str(storage)!r}: too many runs are named {name!r}")
 
 
 def _versions() -> dict[str, str]:
@@ -394,14 +344,6 @@ def _snapshot_key(experiment: bytes) -> str:
     for source in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())
     return digest.hexdigest()
-
-
-@contextmanager
-def _closing(thing: Any) -> Iterator[Any]:
-    try:
-        yield thing
-    finally:
-        thing.close()
 
 
 class _Silent:

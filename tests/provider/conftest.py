@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 import ray
-from tests.provider.world import start_ray
 
+from elastune.cluster.ray.session import start_ray
 from elastune.provider.local import Local, release_all
 
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[None]:
     ray.shutdown()  # that of other tests may still be there
-    start_ray()
+    start_ray(0)
     yield
     ray.shutdown()
 

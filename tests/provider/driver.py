@@ -9,14 +9,15 @@ import sys
 import time
 from pathlib import Path
 
-from tests.provider.world import ready, start_ray
+from tests.provider.world import ready
 
+from elastune.cluster.ray.session import start_ray
 from elastune.provider.local import Local
 
 
 def main(folder: str, until: str, boot_s: str, linger_s: str, *names: str) -> None:
     if until == "ready":
-        start_ray()
+        start_ray(0)
     provider = Local(Path(folder), 2, 0.1, boot_s=float(boot_s), linger_s=float(linger_s))
     for name in names:
         provider.request(name)

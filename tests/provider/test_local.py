@@ -22,10 +22,10 @@ from tests.provider.world import (
     names,
     ready,
     running,
-    start_ray,
     wait_until,
 )
 
+from elastune.cluster.ray.session import start_ray
 from elastune.provider import nodes
 from elastune.provider.local import Local
 
@@ -173,7 +173,7 @@ def test_machines_join_the_next_ray_of_the_same_driver(local: Callable[..., Loca
     try:
         assert provider.list() == [machine]
     finally:
-        start_ray()
+        start_ray(0)
     ready(provider, "n0")
     assert keeper_pid(tmp_path, "n0") == keeper
 

@@ -1,14 +1,10 @@
-"""A Ray without devices of its own, and a look at the processes of a machine."""
+"""A look at the machines of a provider and at their processes."""
 
 from __future__ import annotations
 
-import logging
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-import ray
 
 from elastune.provider import Machine, Provider
 from elastune.provider import machine as m
@@ -16,25 +12,6 @@ from elastune.provider import machine as m
 NOTICED_S = 2.0
 """Within a tick of a keeper, were the computer not busy."""
 READY_S = 120.0
-
-
-def start_ray() -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    ray.init(
-        address="local",
-        num_cpus=0,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        object_store_memory=100_000_000,
-        _system_config={
-            "health_check_initial_delay_ms": 5000,
-            "health_check_period_ms": 1000,
-            "health_check_timeout_ms": 3000,
-            "health_check_failure_threshold": 3,
-        },
-    )
 
 
 def wait_until(condition: Callable[[], bool], within_s: float) -> bool:

@@ -247,3 +247,20 @@ def test_a_state_larger_than_the_object_store_gets_through_it(drive: Drive, tmp_
     (tmp_path / "go-4").touch()
     driver.until(m.TrialPaused)
     assert [(r.metrics["done"], r.metrics["size"]) for r in driver.reports()] == [(i, 150_000_000) for i in range(1, 5)]
+
+
+def test_processes_that_a_killed_trial_had_started_end_with_it(drive: Drive) -> None:
+    def train(config: Mapping[str, Any]) -> None:
+        assert subprocess.run(["sh", "-c", "exit 3"], check=False).returncode == 3
+        child = subprocess.Popen(["sleep", "600"])
+        et.report({"loss": 1.0, "child": child.pid})
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    driver = drive(train, devices=1)
+    driver.start(slots(0), until=2)
+    driver.until(m.TrialLost)
+    child = Path(f"/proc/{driver.reports()[0].metrics['child']}")
+    limit_s = time.monotonic() + 5.0
+    while child.exists() and time.monotonic() < limit_s:
+        time.sleep(0.05)
+    assert not child.exists()

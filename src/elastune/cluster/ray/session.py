@@ -14,8 +14,11 @@ SYSTEM = {
     "health_check_period_ms": 1000,
     "health_check_timeout_ms": 3000,
     "health_check_failure_threshold": 3,
+    "process_group_cleanup_enabled": True,
 }
-"""A machine whose raylet is gone is noticed in some two seconds instead of fifteen."""
+"""A machine whose raylet is gone is noticed in some two seconds instead of fifteen; what a worker had started
+ends with it, also when it is killed.
+"""
 OBJECT_STORE_BYTES = 100_000_000
 
 
