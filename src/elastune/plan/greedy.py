@@ -1,0 +1,72 @@
+"""RubberBand's own planner (its Algorithm 2): from a static cluster down, one stage at a time.
+
+Each step makes one stage's allocation smaller, the one that saves most money per second it adds (Equation 1); one that
+is cheaper and no slower wins outright. It ends when nothing gets cheaper or the deadline would be missed. It is begun
+from one, two and three times the best static cluster, and the cheapest outcome stands.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from elastune.plan.estimate import estimate
+from elastune.plan.model import Candidate, Job, Plan, PlannedStage, allocations, cheapest, machines_for
+from elastune.plan.static import static_plan, static_plans
+
+WARM_STARTS = (1, 2, 3)
+LEAST_GAIN_USD = 1e-9
+
+
+def greedy(job: Job, deadline_s: float) -> Candidate | None:
+    """None if no static cluster meets the deadline: there is nothing to begin with."""
+    static = cheapest(static_plans(job), deadline_s)
+    if static is None:
+        return None
+    machines = static.plan.stages[0].machines
+    starts = [static_plan(job, min(times * machines, job.machines)) for times in WARM_STARTS]
+    found = [optimize_plan(job, deadline_s, _expect(job, start)) for start in starts]
+    return cheapest([*found, static], deadline_s)
+
+
+def optimize_plan(job: Job, deadline_s: float, start: Candidate) -> Candidate:
+    best = start
+    while True:
+        candidates = [_expect(job, plan) for plan in generate_candidates(job, best.plan)]
+        if not candidates:
+            return best
+        chosen = max(candidates, key=lambda candidate: _benefit(best, candidate))
+        if best.cost_usd - chosen.cost_usd < LEAST_GAIN_USD or chosen.time_s > deadline_s:
+            return best
+        best = chosen
+
+
+def generate_candidates(job: Job, plan: Plan) -> list[Plan]:
+    """Each stage in turn with the next smaller allocation."""
+    found = []
+    for number, stage in enumerate(plan.stages):
+        fits = allocations(stage.trials, job.cloud.devices, job.machines)
+        smaller = [devices for devices in fits if devices < stage.devices]
+        if smaller:
+            stages = list(plan.stages)
+            stages[number] = _sized(job, replace(stage, devices=max(smaller)))
+            found.append(replace(plan, stages=tuple(stages)))
+    return found
+
+
+def _benefit(best: Candidate, candidate: Candidate) -> float:
+    saved_usd, added_s = best.cost_usd - candidate.cost_usd, candidate.time_s - best.time_s
+    if added_s <= 0:
+        return math.inf if saved_usd > 0 else -math.inf
+    return saved_usd / added_s
+
+
+def _expect(job: Job, plan: Plan) -> Candidate:
+    """With the machines that its allocations need, and no more."""
+    plan = replace(plan, stages=tuple(_sized(job, stage) for stage in plan.stages))
+    expected = estimate(job, plan)
+    return Candidate(expected.mean_s, expected.mean_usd, plan)
+
+
+def _sized(job: Job, stage: PlannedStage) -> PlannedStage:
+    return replace(stage, machines=machines_for(stage.trials, stage.devices, job.cloud.devices))

@@ -1,0 +1,28 @@
+"""Naive elasticity: every trial has the same width in all stages, and the cluster shrinks with the trials."""
+
+from __future__ import annotations
+
+from elastune.plan.estimate import estimate
+from elastune.plan.model import Candidate, Job, Plan, PlannedStage, allocations, machines_for
+
+
+def naive_plans(job: Job) -> list[Candidate]:
+    """One for every width that has a place in the first stage, which has most trials."""
+    first, found = job.stages[0].trials, []
+    for devices in allocations(first, job.cloud.devices, job.machines):
+        if devices < first:
+            continue
+        width = devices // first
+        stages = tuple(
+            PlannedStage(
+                stage.trials,
+                stage.iterations,
+                stage.trials * width,
+                machines_for(stage.trials, stage.trials * width, job.cloud.devices),
+            )
+            for stage in job.stages
+        )
+        plan = Plan(stages, early_release=False)
+        expected = estimate(job, plan)
+        found.append(Candidate(expected.mean_s, expected.mean_usd, plan))
+    return found

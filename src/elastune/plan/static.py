@@ -1,0 +1,29 @@
+"""The best cluster of a fixed size: what today's tools would be given."""
+
+from __future__ import annotations
+
+from elastune.plan.estimate import estimate
+from elastune.plan.model import Candidate, Job, Plan, PlannedStage, allocations
+
+
+def static_plan(job: Job, machines: int) -> Plan:
+    """So many machines from the first stage to the last, their devices shared fairly by the trials of each stage, as
+    far as they divide.
+    """
+    stages = tuple(
+        PlannedStage(
+            stage.trials, stage.iterations, max(allocations(stage.trials, job.cloud.devices, machines)), machines
+        )
+        for stage in job.stages
+    )
+    return Plan(stages, early_release=False)
+
+
+def static_plans(job: Job) -> list[Candidate]:
+    """One for every number of machines."""
+    found = []
+    for machines in range(1, job.machines + 1):
+        plan = static_plan(job, machines)
+        expected = estimate(job, plan)
+        found.append(Candidate(expected.mean_s, expected.mean_usd, plan))
+    return found

@@ -1,0 +1,44 @@
+"""What a cloud charges for machines, and how long it takes to get one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from elastune.errors import SpecError, did_you_mean
+from elastune.profile.latency import AT_ONCE, Latency
+from elastune.spec import require_int, require_number
+
+Per = Literal["instance", "function"]
+BILLINGS: tuple[Per, ...] = ("instance", "function")
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """One type of machine. Paid per instance, from when a request is served until the machine is given back, or per
+    function: only for the seconds in which a device trains.
+
+    Every new machine loads `data_gb` of training data.
+    """
+
+    instance: str
+    devices: int
+    price_usd_per_hour: float
+    request: Latency = AT_ONCE
+    boot: Latency = AT_ONCE
+    billing: Per = "instance"
+    minimum_s: float = 60.0
+    data_gb: float = 0.0
+    data_usd_per_gb: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_int("devices", self.devices, 1)
+        for name in ("price_usd_per_hour", "minimum_s", "data_gb", "data_usd_per_gb"):
+            require_number(name, getattr(self, name), zero=True)
+        if self.billing not in BILLINGS:
+            raise SpecError(f"billing={self.billing!r}: {did_you_mean(str(self.billing), BILLINGS)}")
+
+    @property
+    def data_usd(self) -> float:
+        """What it costs to bring the data to one machine."""
+        return self.data_gb * self.data_usd_per_gb

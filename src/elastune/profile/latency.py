@@ -1,0 +1,84 @@
+"""How long something takes that does not always take the same time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastune.errors import SpecError, did_you_mean
+from elastune.spec import require_number
+
+Floats = NDArray[np.float64]
+Kind = Literal["constant", "normal", "lognormal", "empirical"]
+KINDS: tuple[Kind, ...] = ("constant", "normal", "lognormal", "empirical")
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A distribution of durations, all of them above zero.
+
+    `normal` is cut off at zero, so that its true mean lies above `mean_s` where `std_s` is large. `empirical` has what
+    was measured, each value as likely as the others.
+    """
+
+    kind: Kind
+    mean_s: float
+    std_s: float = 0.0
+    values: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise SpecError(f"latency {self.kind!r}: {did_you_mean(str(self.kind), KINDS)}")
+        require_number("mean", self.mean_s, zero=self.kind in ("constant", "empirical"))
+        require_number("std", self.std_s, zero=True)
+        for value in self.values:
+            require_number("empirical value", value, zero=True)
+
+    @property
+    def expected_s(self) -> float:
+        if self.kind != "normal" or not self.std_s:
+            return self.mean_s
+        cut = self.mean_s / self.std_s
+        density = math.exp(-cut * cut / 2) / math.sqrt(2 * math.pi)
+        return self.mean_s + self.std_s * density / (0.5 * math.erfc(-cut / math.sqrt(2)))
+
+    @property
+    def varies(self) -> bool:
+        return self.std_s > 0
+
+    def sample(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+        if not self.varies:
+            return np.full(shape, self.mean_s)
+        if self.kind == "empirical":
+            return rng.choice(np.array(self.values), shape)
+        if self.kind == "lognormal":
+            variance = math.log1p((self.std_s / self.mean_s) ** 2)
+            return rng.lognormal(math.log(self.mean_s) - variance / 2, math.sqrt(variance), shape)
+        drawn = rng.normal(self.mean_s, self.std_s, shape)
+        while (below := drawn <= 0).any():
+            drawn[below] = rng.normal(self.mean_s, self.std_s, int(below.sum()))
+        return drawn
+
+
+def constant(seconds: float) -> Latency:
+    return Latency("constant", seconds)
+
+
+def normal(mean_s: float, std_s: float) -> Latency:
+    return Latency("normal", mean_s, std_s)
+
+
+def lognormal(mean_s: float, std_s: float) -> Latency:
+    return Latency("lognormal", mean_s, std_s)
+
+
+def empirical(values: tuple[float, ...]) -> Latency:
+    """What was measured, at least one value."""
+    return Latency("empirical", float(np.mean(values)), float(np.std(values)), tuple(map(float, values)))
+
+
+AT_ONCE = constant(0.0)

@@ -1,0 +1,103 @@
+"""The exact planner finds what trying every plan finds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.plan.brute import all_plans, follow
+
+from elastune.algorithm.halving import halving_stages
+from elastune.plan.estimate import estimate
+from elastune.plan.exact import frontier
+from elastune.plan.model import Job
+from elastune.profile.cloud import Cloud
+from elastune.profile.job import JobProfile
+from elastune.profile.latency import constant, lognormal
+from elastune.profile.scaling import Scaling
+from elastune.spec import Stage
+
+SPEEDUPS = st.tuples(st.floats(1.0, 2.0), st.floats(0.8, 2.0), st.floats(0.8, 2.0)).map(
+    lambda grow: Scaling({1: 1.0, 2: grow[0], 4: grow[0] * grow[1], 8: grow[0] * grow[1] * grow[2]})
+)
+
+
+@st.composite
+def small_jobs(draw: st.DrawFn, stages: int, machines: int, varies: bool = False) -> Job:
+    trials = sorted((draw(st.integers(1, 6)) for _ in range(stages)), reverse=True)
+    step_s = draw(st.sampled_from([1.0, 7.0, 20.0, 100.0]))
+    cloud = Cloud(
+        "m",
+        devices=draw(st.integers(1, 4)),
+        price_usd_per_hour=draw(st.sampled_from([1.0, 12.0])),
+        request=constant(draw(st.sampled_from([0.0, 3.0, 30.0]))),
+        boot=lognormal(5.0, 4.0) if varies else constant(draw(st.sampled_from([0.0, 1.0, 20.0]))),
+        billing=draw(st.sampled_from(["instance", "instance", "function"])),
+        minimum_s=0.0 if varies else draw(st.sampled_from([0.0, 60.0, 60.0, 300.0])),
+        data_gb=1.0,
+        data_usd_per_gb=draw(st.sampled_from([0.0, 0.0, 0.01, 1.0])),
+    )
+    profile = JobProfile(
+        lognormal(step_s, step_s / 2) if varies else constant(step_s),
+        draw(SPEEDUPS),
+        start=constant(draw(st.sampled_from([0.0, 2.0]))),
+        cold_start=constant(draw(st.sampled_from([0.0, 4.0]))),
+    )
+    iterations = [draw(st.integers(1, 8)) for _ in range(stages)]
+    starts = [sum(iterations[:number]) for number in range(stages)]
+    spec = tuple(
+        Stage(count, start, start + more) for count, start, more in zip(trials, starts, iterations, strict=True)
+    )
+    ages = draw(st.lists(st.sampled_from([5.0, 40.0, 90.0, 400.0]), max_size=machines))
+    held_s = () if varies else tuple(sorted(ages, reverse=True))
+    return Job(spec, profile, cloud, machines, held_s, samples=8, seed=1)
+
+
+def staircase(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Those that none beats in both."""
+    kept: list[tuple[float, float]] = []
+    for time_s, cost_usd in sorted(points):
+        if not kept or cost_usd < kept[-1][1] - 1e-9 * max(1.0, cost_usd):
+            if kept and time_s - kept[-1][0] < 1e-6:
+                kept.pop()
+            kept.append((time_s, cost_usd))
+    return kept
+
+
+def check(job: Job, early_release: bool, boot_ahead: bool) -> None:
+    found = frontier(job, early_release=early_release, boot_ahead=boot_ahead)
+    follows = (lambda plan: (lambda e: (e.mean_s, e.mean_usd))(estimate(job, plan))) if job.varies else None
+    tried = [(follows or (lambda plan: follow(job, plan)))(plan) for plan in all_plans(job, early_release, boot_ahead)]
+    ours = staircase([(each.time_s, each.cost_usd) for each in found])
+    assert ours == [pytest.approx(point, rel=1e-7, abs=1e-7) for point in staircase(tried)]
+    for each in found:
+        expected = estimate(job, each.plan)
+        assert (expected.mean_s, expected.mean_usd) == pytest.approx((each.time_s, each.cost_usd), rel=1e-9, abs=1e-9)
+
+
+@settings(max_examples=130, deadline=None)
+@given(job=small_jobs(stages=2, machines=5), early_release=st.booleans(), boot_ahead=st.booleans())
+def test_two_stages_as_trying_every_plan(job: Job, early_release: bool, boot_ahead: bool) -> None:
+    check(job, early_release, boot_ahead)
+
+
+@settings(max_examples=70, deadline=None)
+@given(job=small_jobs(stages=3, machines=3), early_release=st.booleans(), boot_ahead=st.booleans())
+def test_three_stages_as_trying_every_plan(job: Job, early_release: bool, boot_ahead: bool) -> None:
+    check(job, early_release, boot_ahead)
+
+
+@settings(max_examples=30, deadline=None)
+@given(job=small_jobs(stages=2, machines=3, varies=True), early_release=st.booleans(), boot_ahead=st.booleans())
+def test_the_expectation_where_times_vary_as_trying_every_plan(job: Job, early_release: bool, boot_ahead: bool) -> None:
+    check(job, early_release, boot_ahead)
+
+
+def test_the_plan_of_the_papers_table_3() -> None:
+    resnet101 = JobProfile(constant(109.0), Scaling({1: 1, 2: 1.89, 4: 3.63, 8: 7.0, 16: 6.4}))
+    p3 = Cloud("p3.8xlarge", 4, 12.24, request=constant(30.0))
+    job = Job(halving_stages(32, 1, 50, 3), resnet101, p3, machines=64)
+    in_time = [each for each in frontier(job) if each.time_s <= 1200]
+    best = min(in_time, key=lambda each: each.cost_usd)
+    assert [stage.width for stage in best.plan.stages] == [1, 2, 4, 8]
+    assert [stage.machines for stage in best.plan.stages] == [8, 5, 3, 2]
