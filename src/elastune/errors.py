@@ -5,7 +5,8 @@ ElastuneError
 ├── StorageError        a journal or a store that cannot be read or written                      (exit code 2)
 │   ├── JournalDamaged  a record in the middle is not what was written
 │   └── JournalTaken    another driver writes to the same run
-└── RunFailed           the run came to no result                                                (exit code 2)
+├── RunFailed           the run came to no result                                                (exit code 2)
+└── Infeasible          no plan meets the deadline or the budget                                 (exit code 3)
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ class JournalTaken(StorageError):
 
 class RunFailed(ElastuneError):
     """The run came to no result."""
+
+
+class Infeasible(ElastuneError):
+    """No plan meets what was asked for."""
 
 
 def did_you_mean(name: str, allowed: Iterable[str]) -> str:

@@ -90,12 +90,16 @@ class RunInterrupted(Event, frozen=True, gc=False):
 
 
 class NodeReady(Event, frozen=True, gc=False):
-    """A machine that was asked for can be used. Its price is that of the whole machine."""
+    """A machine that was asked for can be used. Its price is that of the whole machine, for at least `minimum_s`, and
+    `data_usd` once.
+    """
 
     node: str
     devices: int
     billed_from_s: float
     price_usd_per_hour: float
+    minimum_s: float = 0.0
+    data_usd: float = 0.0
 
 
 class NodeStray(Event, frozen=True, gc=False):
@@ -343,12 +347,42 @@ class Note(Decision, frozen=True, gc=False):
     text: str
 
 
+class PlannedStage(msgspec.Struct, frozen=True, gc=False):
+    """What a stage gets. `devices` is a factor or a multiple of the number of trials, so that they share it fairly:
+    with fewer devices than trials each trial has one and the rest queue.
+
+    `ask_s` is when the machines that this stage needs more than the one before are asked for: so long after that one
+    began; None: when it has ended.
+    """
+
+    trials: int
+    iterations: int
+    devices: int
+    machines: int
+    ask_s: float | None = None
+
+    @property
+    def width(self) -> int:
+        """Devices of each trial."""
+        return max(1, self.devices // self.trials)
+
+
+class Planned(Decision, frozen=True, gc=False):
+    """The plan from now on, bracket by bracket: of each the stages from the one it is in, when it should be done and
+    what the whole run should then have cost.
+    """
+
+    brackets: tuple[tuple[PlannedStage, ...], ...]
+    finish_s: float
+    cost_usd: float
+
+
 class RunEnded(Decision, frozen=True, gc=False):
     status: RunStatus
     reason: str
 
 
-AnyDecision = Suggested | StatusChanged | EventHidden | Note | RunEnded
+AnyDecision = Suggested | Planned | StatusChanged | EventHidden | Note | RunEnded
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False):

@@ -144,12 +144,15 @@ class Stage:
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
-    """A trial shall train until an iteration; None: until its function returns. With `final` it will not go on."""
+    """A trial shall train until an iteration; None: until its function returns. With `final` it will not go on. `stage`
+    is its place in the algorithm's schedule, where there is one.
+    """
 
     trial: str
     config: Config
     until: int | None
     final: bool = False
+    stage: int = 0
 
 
 TrialGroup = tuple[Run, ...]

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from heapq import heapify, heapreplace
 from itertools import product
 
+from elastune.messages import PlannedStage
 from elastune.plan.estimate import ask_ahead_s
-from elastune.plan.model import Job, Plan, PlannedStage, allocations, machines_for
+from elastune.plan.model import Job, Plan, allocations, machines_for
 
 
 def all_plans(job: Job, early_release: bool, boot_ahead: bool) -> Iterator[Plan]:

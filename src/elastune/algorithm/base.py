@@ -115,11 +115,11 @@ class Algorithm(ABC):
         """The id and the configuration of a new trial, or None when the searcher has no more."""
         return self._source.next()
 
-    def new_runs(self, count: int, until: int | None, final: bool) -> TrialGroup:
+    def new_runs(self, count: int, until: int | None, final: bool, stage: int = 0) -> TrialGroup:
         """A group of new trials; fewer than `count` when the searcher runs out."""
         runs: list[Run] = []
         while len(runs) < count and (new := self.new_trial()) is not None:
-            runs.append(Run(*new, until=until, final=final))
+            runs.append(Run(*new, until=until, final=final, stage=stage))
         return tuple(runs)
 
     def stages(self) -> tuple[Stage, ...] | None:

@@ -45,6 +45,8 @@ class SuccessiveHalving(Algorithm):
         self.n, self.r, self.R, self.eta = n, r, R, eta
         self._stages = halving_stages(n, r, R, eta)
         self._stage = -1
+        self.first_place = 0
+        """Of its first stage in the schedule that it is a part of."""
         self._configs: dict[str, Config] = {}
         self._pending: set[str] = set()
         self._ended: list[Ended] = []
@@ -55,7 +57,8 @@ class SuccessiveHalving(Algorithm):
     def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
         if self._stage >= 0:
             return []
-        return self._begin(self.new_runs(self.n, self._stages[0].until, final=len(self._stages) == 1)).groups
+        runs = self.new_runs(self.n, self._stages[0].until, final=len(self._stages) == 1, stage=self.first_place)
+        return self._begin(runs).groups
 
     def on(self, event: AlgorithmEvent, at_s: float) -> Actions:
         if not isinstance(event, Ended):
@@ -80,5 +83,6 @@ class SuccessiveHalving(Algorithm):
         able.sort(key=lambda ended: (math.inf if ended.loss is None else ended.loss, ended.trial))
         best, rest = able[: stage.trials], able[stage.trials :]
         final = self._stage + 1 == len(self._stages) - 1
-        group = tuple(Run(ended.trial, self._configs[ended.trial], stage.until, final) for ended in best)
+        place = self.first_place + self._stage + 1
+        group = tuple(Run(ended.trial, self._configs[ended.trial], stage.until, final, place) for ended in best)
         return Actions(self._begin(group).groups, stops=tuple(ended.trial for ended in rest))

@@ -6,6 +6,7 @@ Bracket s of s_max, ..., 0 begins ceil((s_max + 1) / (s + 1) * eta^s) trials wit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from elastune.algorithm.base import NOTHING, Actions, Algorithm, AlgorithmEvent, TrialSource, Woken
 from elastune.algorithm.halving import SuccessiveHalving, require_halving
@@ -26,6 +27,8 @@ class Hyperband(Algorithm):
             SuccessiveHalving(-(-(s_max + 1) * eta**s // (s + 1)), R // eta**s, R, eta)
             for s in range(s_max, -1, -1)
         )
+        for before, bracket in pairwise(self.brackets):
+            bracket.first_place = before.first_place + len(before.stages())
         self._begun = 0
         self._bracket_of: dict[str, SuccessiveHalving] = {}
 

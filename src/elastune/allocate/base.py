@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from elastune.messages import Planned
 from elastune.spec import Width
+
+
+@dataclass(frozen=True, slots=True)
+class MachineView:
+    """A machine that can be used: since when it is paid for, and the trials on it."""
+
+    billed_from_s: float
+    trials: Collection[str]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """What an allocator sees. `widths` has the trials that hold devices, `waiting` those that want some, in order.
 
-    `free` is what nobody holds: whole devices, and what is left of those that trials share.
+    `free` is what nobody holds: whole devices, and what is left of those that trials share. `stage` says which stage of
+    the algorithm's schedule a trial is in, `machines` which are ready and kept, the oldest first, and `spent_usd` what
+    has been paid so far; they are asked for, because most allocators do without. While a journal is replayed,
+    `recorded` gives the plan that was made at this point, to be taken instead of a new one.
     """
 
     free: Width
     widths: Mapping[str, Width]
     waiting: Iterable[str]
+    stage: Callable[[str], int] = lambda trial: 0
+    machines: Callable[[], Sequence[MachineView]] = lambda: ()
+    spent_usd: Callable[[], float] = lambda: 0.0
+    recorded: Callable[[], Planned] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +43,13 @@ class Target:
 
     A width is a number of devices, or Fraction(1, k) of one. A running trial that is not named is paused. Controller
     and `place` turn the difference into commands; a trial that there is no place for yet keeps what it has, or waits.
+    With `wake_s` the allocator is asked again by then, and `plan`, if there is a new one, goes into the journal.
     """
 
     machines: int
     widths: Mapping[str, Width]
+    wake_s: float | None = None
+    plan: Planned | None = None
 
 
 class Allocator(ABC):
@@ -38,7 +57,12 @@ class Allocator(ABC):
 
     width: Width = 1
     """What a new trial gets: the algorithm is asked for as many as there is a place for."""
+    all_at_once: bool = False
+    """Whether the algorithm is asked for everything it has from the beginning: machines follow the trials."""
 
     @abstractmethod
     def allocate(self, view: View, at_s: float) -> Target:
         """Asked whenever a trial came or went, or a machine did."""
+
+    def stepped(self, width: Width, seconds: float) -> None:  # noqa: B027  most do not care
+        """Told how long an iteration took, but for the first of each attempt."""

@@ -51,7 +51,7 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Machines:
     """What the simulated machines are like. `lifetime_s` is the mean of random lifetimes; None: they live for ever. A
-    machine costs the price of all its devices.
+    machine costs the price of all its devices, for at least `minimum_s`, and `data_usd` once.
     """
 
     devices: int = 1
@@ -60,10 +60,12 @@ class Machines:
     lifetime_s: float | None = None
     notice_s: float = 0.0
     price_usd_per_device_hour: float = 0.0
+    minimum_s: float = 0.0
+    data_usd: float = 0.0
 
     def __post_init__(self) -> None:
         require_int("devices", self.devices, 1)
-        for name in ("request_s", "boot_s", "notice_s", "price_usd_per_device_hour"):
+        for name in ("request_s", "boot_s", "notice_s", "price_usd_per_device_hour", "minimum_s", "data_usd"):
             require_number(name, getattr(self, name), zero=True)
         if self.lifetime_s is not None:
             require_number("lifetime_s", self.lifetime_s)
@@ -171,7 +173,8 @@ class SimulatedCluster:
         self._nodes[node] = True
         machines = self.machines
         price = machines.devices * machines.price_usd_per_device_hour
-        self._events.append(m.NodeReady(node, machines.devices, self.now_s - machines.boot_s, price))
+        paid = (self.now_s - machines.boot_s, price, machines.minimum_s, machines.data_usd)
+        self._events.append(m.NodeReady(node, machines.devices, *paid))
         if self.machines.lifetime_s is not None:
             life_s = random.Random(f"{self.seed} {node}").expovariate(1.0 / self.machines.lifetime_s)
             self._at(self.now_s + life_s, self._fault, Fault(0.0, "lose", node, self.machines.notice_s))

@@ -51,6 +51,10 @@ class Controller:
         self._timers: list[tuple[float, int, str | None]] = []
         self._ending: tuple[m.RunStatus, str] | None = None
         self._limit = self.fleet.spending.limit(0.0)
+        self._plans: deque[m.Planned] = deque()
+        """While a journal is replayed: those of the present turn."""
+        self._ask_again_s = math.inf
+        """When the allocator wants to be asked even if nothing happens."""
         self._reports = 0
         self._failed = 0
         self._nodes_never_ready = 0
@@ -64,6 +68,8 @@ class Controller:
             self._index = index
             self._HANDLERS[type(event)](self, event)
         self._fire_timers()
+        if turn.at_s >= self._ask_again_s:
+            self._changed = True
         if self._ending is None and turn.at_s >= self._limit[0]:
             self._end(self._limit[1], self._limit[2])
         if self._changed:
@@ -75,8 +81,10 @@ class Controller:
         same.
         """
         self._source.recorded = deque(d for d in record.decisions if isinstance(d, m.Suggested))
+        self._plans = deque(d for d in record.decisions if isinstance(d, m.Planned))
         step = self.handle(m.Turn(record.at_s, record.events))
         self._source.recorded = None
+        self._plans.clear()
         for kind, recorded, again in (
             ("decision", record.decisions, step.decisions),
             ("command", record.commands, step.commands),
@@ -94,7 +102,7 @@ class Controller:
         """When the controller wants a turn even if nothing happens."""
         if self._ending is not None:
             return None
-        wake_s = min(self._timers[0][0] if self._timers else math.inf, self._limit[0])
+        wake_s = min(self._timers[0][0] if self._timers else math.inf, self._limit[0], self._ask_again_s)
         return None if wake_s == math.inf else wake_s
 
     def _begin(self, at_s: float) -> None:
@@ -170,16 +178,28 @@ class Controller:
     def _ask_for_more(self) -> None:
         """As many trials as there is a place for; at least one if there is nothing else to do."""
         room = self.fleet.free.room(to_width("the allocator's width", self._allocator.width))
-        while (wanted := room - len(self._schedule.waiting)) > 0 or self._idle:
+        everything = self._allocator.all_at_once
+        while (wanted := room - len(self._schedule.waiting)) > 0 or self._idle or everything:
             groups = [group for group in self._algorithm.more(max(wanted, 1), self._at_s) if group]
             if not groups:
                 break
             self._queue(groups)
 
     def _ask_for_target(self) -> Target:
-        view = View(self.fleet.free.capacity, self._schedule.widths, self._schedule.waiting)
+        view = View(
+            self.fleet.free.capacity,
+            self._schedule.widths,
+            self._schedule.waiting,
+            lambda trial: self.trials[trial].run.stage,
+            self.fleet.ready_machines,
+            lambda: self.fleet.spending.spent_usd(self._at_s),
+            self._plans.popleft if self._plans else None,
+        )
         target = self._allocator.allocate(view, self._at_s)
         require_int("the allocator's machines", target.machines, 0)
+        self._ask_again_s = math.inf if target.wake_s is None else target.wake_s
+        if target.plan is not None:
+            self._answer.decisions.append(target.plan)
         return target
 
     @property
@@ -282,6 +302,9 @@ class Controller:
         if trial.over:  # it was told to stop, and its next report is where it does
             self._answer.decisions.append(m.EventHidden(self._index, "trial over"))
             return
+        if trial.reported_s is not None:
+            self._allocator.stepped(trial.width, self._at_s - trial.reported_s)
+        trial.reported_s = self._at_s
         trial.iteration = event.iteration
         trial.failures = 0
         metric = self.settings.metric

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from elastune.allocate.base import MachineView
 from elastune.control.spending import Spending
 from elastune.control.state import Node
 from elastune.messages import NodeReady, Slot
@@ -75,10 +76,18 @@ class Fleet:
 
     def ready(self, event: NodeReady) -> None:
         node = self.nodes[event.node]
-        node.devices = event.devices
+        node.devices, node.billed_from_s = event.devices, event.billed_from_s
         self.spending.begin(event)
         if not node.draining:
             self.free.add_node(node.id, event.devices)
+
+    def ready_machines(self) -> list[MachineView]:
+        """Those that can be used and are not given up, the oldest first."""
+        return [
+            MachineView(node.billed_from_s, node.trials)
+            for node in self.nodes.values()
+            if node.devices and node.id not in self._going
+        ]
 
     def drain(self, node_id: str) -> None:
         """Hand out none of its devices any more."""

@@ -19,7 +19,14 @@ class Spending:
         self._held: dict[str, MachineUse] = {}
 
     def begin(self, ready: NodeReady) -> None:
-        self._held[ready.node] = MachineUse(ready.node, ready.devices, ready.price_usd_per_hour, ready.billed_from_s)
+        self._held[ready.node] = MachineUse(
+            ready.node,
+            ready.devices,
+            ready.price_usd_per_hour,
+            ready.billed_from_s,
+            minimum_s=ready.minimum_s,
+            data_usd=ready.data_usd,
+        )
 
     def end(self, node: str, at_s: float) -> None:
         if node in self._held:

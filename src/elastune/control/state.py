@@ -29,6 +29,8 @@ class Trial:
     """Losses at the iterations that have a checkpoint: what keep-best goes by."""
     failures: int = 0
     """In a row, without a new iteration in between."""
+    reported_s: float | None = None
+    """When the last report came of those since it began or was resized."""
     slots: tuple[Slot, ...] = ()
     width: Width = 1
     """What it has of the devices of its slots: as many as there are, or a part of one."""
@@ -50,6 +52,7 @@ class Node:
 
     id: str
     devices: int = 0
+    billed_from_s: float = 0.0
     draining: bool = False
     closing: bool = False
     trials: set[str] = field(default_factory=set)

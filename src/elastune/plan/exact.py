@@ -11,11 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec.structs import replace as replace_in
 from numpy.typing import NDArray
 
 from elastune.cost import SECONDS_PER_HOUR
+from elastune.messages import PlannedStage
 from elastune.plan.estimate import ask_ahead_s
-from elastune.plan.model import Candidate, Job, Plan, PlannedStage, allocations, machines_for
+from elastune.plan.model import Candidate, Job, Plan, allocations, machines_for
 from elastune.profile.latency import Floats
 
 ALL_COUNTS = 24
@@ -251,7 +253,7 @@ class _Search:
         for stage in reversed(self._job.stages):
             edge, row = labels.edges[labels.edge[row]], int(labels.row[row])
             if stages and edge.ask_s is not None:
-                stages[-1] = replace(stages[-1], ask_s=edge.ask_s)
+                stages[-1] = replace_in(stages[-1], ask_s=edge.ask_s)
             stages.append(PlannedStage(stage.trials, stage.iterations, edge.option.devices, edge.held))
             labels = edge.labels
         return Plan(tuple(reversed(stages)), self._early_release)

@@ -10,8 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from msgspec.structs import replace as replace_in
+
+from elastune.messages import PlannedStage
 from elastune.plan.estimate import estimate
-from elastune.plan.model import Candidate, Job, Plan, PlannedStage, allocations, cheapest, machines_for
+from elastune.plan.model import Candidate, Job, Plan, allocations, cheapest, machines_for
 from elastune.plan.static import static_plan, static_plans
 
 WARM_STARTS = (1, 2, 3)
@@ -49,7 +52,7 @@ def generate_candidates(job: Job, plan: Plan) -> list[Plan]:
         smaller = [devices for devices in fits if devices < stage.devices]
         if smaller:
             stages = list(plan.stages)
-            stages[number] = _sized(job, replace(stage, devices=max(smaller)))
+            stages[number] = _sized(job, replace_in(stage, devices=max(smaller)))
             found.append(replace(plan, stages=tuple(stages)))
     return found
 
@@ -69,4 +72,4 @@ def _expect(job: Job, plan: Plan) -> Candidate:
 
 
 def _sized(job: Job, stage: PlannedStage) -> PlannedStage:
-    return replace(stage, machines=machines_for(stage.trials, stage.devices, job.cloud.devices))
+    return replace_in(stage, machines=machines_for(stage.trials, stage.devices, job.cloud.devices))

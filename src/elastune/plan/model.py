@@ -11,31 +11,11 @@ import numpy as np
 
 from elastune.cost import SECONDS_PER_HOUR
 from elastune.errors import SpecError
+from elastune.messages import PlannedStage
 from elastune.profile.cloud import Cloud
 from elastune.profile.job import JobProfile
 from elastune.profile.latency import Floats
 from elastune.spec import Stage, require_int
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedStage:
-    """`devices` is a factor or a multiple of the number of trials, so that they share it fairly: with fewer devices
-    than trials each trial has one and the rest queue.
-
-    `ask_s` is when the machines that this stage needs more than the one before are asked for: so long after that one
-    began; None: when it has ended.
-    """
-
-    trials: int
-    iterations: int
-    devices: int
-    machines: int
-    ask_s: float | None = None
-
-    @property
-    def width(self) -> int:
-        """Devices of each trial."""
-        return max(1, self.devices // self.trials)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from elastune.messages import PlannedStage
 from elastune.plan.estimate import estimate
-from elastune.plan.model import Candidate, Job, Plan, PlannedStage, allocations, machines_for
+from elastune.plan.model import Candidate, Job, Plan, allocations, machines_for
 
 
 def naive_plans(job: Job) -> list[Candidate]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from elastune.messages import PlannedStage
 from elastune.plan.estimate import estimate
-from elastune.plan.model import Candidate, Job, Plan, PlannedStage, allocations
+from elastune.plan.model import Candidate, Job, Plan, allocations
 
 
 def static_plan(job: Job, machines: int) -> Plan:

@@ -50,6 +50,11 @@ class Latency:
     def varies(self) -> bool:
         return self.std_s > 0
 
+    def times(self, factor: float) -> Latency:
+        """The same, slower or faster."""
+        values = tuple(value * factor for value in self.values)
+        return Latency(self.kind, self.mean_s * factor, self.std_s * factor, values)
+
     def sample(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
         if not self.varies:
             return np.full(shape, self.mean_s)

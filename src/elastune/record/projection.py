@@ -277,8 +277,8 @@ class RunView:
             case NodeReady():
                 if event.node not in self._held:
                     self._held[event.node] = len(self._uses)
-                    price = event.price_usd_per_hour
-                    self._uses.append(MachineUse(event.node, event.devices, price, event.billed_from_s))
+                    paid = (event.price_usd_per_hour, event.billed_from_s, math.inf, event.minimum_s, event.data_usd)
+                    self._uses.append(MachineUse(event.node, event.devices, *paid))
             case NodeLost():
                 self._node_over(event.node, "lost", event.billed_until_s)
             case RunStarted():

@@ -1,0 +1,225 @@
+"""RubberBand's executor: machines and widths stage by stage as planned, and planned anew at every barrier.
+
+A stage begins when all its machines are there. Trials that have no device yet queue. Machines for the next stage are
+asked for ahead of time, and those it does without are given back as soon as their trials are done, where the plan says
+so. At a barrier what is left is planned again, with the steps measured so far and the time and money that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from elastune.allocate.base import Allocator, Target, View
+from elastune.errors import Infeasible
+from elastune.messages import Planned as PlanMade
+from elastune.messages import PlannedStage
+from elastune.plan.exact import frontier
+from elastune.plan.goal import Goal, choose
+from elastune.plan.model import Candidate, Job
+from elastune.profile.cloud import Cloud
+from elastune.profile.job import JobProfile
+from elastune.profile.scaling import Scaling
+from elastune.spec import Stage, Width
+
+PRIOR_STEPS = 2
+"""What was measured counts against the profile as if the profile stood for so many steps."""
+
+
+@dataclass(slots=True)
+class _Bracket:
+    """Stages that follow one another: their places in the schedule, and how far they have come."""
+
+    places: dict[int, int]
+    """The number of a stage within the bracket, by its place in the whole schedule."""
+    stages: tuple[Stage, ...]
+    at: int = -1
+    planned: tuple[PlannedStage, ...] = ()
+    """From the stage it is in to the last."""
+    finish_s: float = 0.0
+    began_s: float | None = None
+    """When all machines of the present stage were there."""
+    running: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+
+
+class Planned(Allocator):
+    """`machines` is the most that may be held at once. With `replan` the plan is made anew at every barrier."""
+
+    all_at_once = True
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        profile: JobProfile,
+        cloud: Cloud,
+        machines: int,
+        goal: Goal,
+        replan: bool = True,
+        seed: int = 0,
+    ) -> None:
+        self.profile, self.cloud, self.machines, self.goal, self.replan = profile, cloud, machines, goal, replan
+        self._seed = seed
+        self._brackets = _brackets(stages)
+        self._measured: dict[Width, tuple[int, float]] = {}
+        self._new_plan = False
+        self._cost_usd = 0.0
+
+    def jobs(self) -> list[Job]:
+        """What is to be planned before the run begins: a job for each bracket."""
+        share = max(1, self.machines // len(self._brackets))
+        return [
+            Job(bracket.stages, self.profile, self.cloud, share, seed=self._seed + number)
+            for number, bracket in enumerate(self._brackets)
+        ]
+
+    def stepped(self, width: Width, seconds: float) -> None:
+        steps, total_s = self._measured.get(width, (0, 0.0))
+        self._measured[width] = (steps + 1, total_s + seconds)
+
+    # ------------------------------------------------------------------------------------------------------- executing
+
+    def allocate(self, view: View, at_s: float) -> Target:
+        self._new_plan = False
+        if not self._brackets[0].planned:
+            self._plan_all(view, at_s)
+        self._sort_trials(view)
+        for bracket in self._brackets:
+            self._enter_stage(bracket, view, at_s)
+        held, ready = sum(self._hold(bracket, view, at_s) for bracket in self._brackets), len(view.machines())
+        widths = dict(view.widths)
+        for bracket in self._brackets:
+            if bracket.began_s is None and ready >= held:
+                bracket.began_s = at_s
+            if bracket.began_s is not None and bracket.waiting:
+                stage = bracket.planned[0]
+                room = max(0, min(stage.trials, stage.devices // stage.width) - len(bracket.running))
+                widths.update((trial, stage.width) for trial in bracket.waiting[:room])
+        asks_s = [ask_s for bracket in self._brackets if (ask_s := self._ask_at_s(bracket)) is not None]
+        wake_s = min((ask_s for ask_s in asks_s if ask_s > at_s), default=None)
+        return Target(held, widths, wake_s, self._made() if self._new_plan else None)
+
+    def _sort_trials(self, view: View) -> None:
+        bracket_of = {place: bracket for bracket in self._brackets for place in bracket.places}
+        for bracket in self._brackets:
+            bracket.running, bracket.waiting = [], []
+        for trial in view.widths:
+            bracket_of[view.stage(trial)].running.append(trial)
+        for trial in view.waiting:
+            bracket_of[view.stage(trial)].waiting.append(trial)
+
+    def _enter_stage(self, bracket: _Bracket, view: View, at_s: float) -> None:
+        """All trials of a bracket are in the same stage: the first tells which."""
+        trial = next(iter([*bracket.running[:1], *bracket.waiting[:1]]), None)
+        stage = bracket.at if trial is None else bracket.places[view.stage(trial)]
+        if stage <= bracket.at:
+            return
+        first, bracket.planned = bracket.at < 0, bracket.planned[stage - max(bracket.at, 0) :]
+        bracket.at, bracket.began_s = stage, None
+        if self.replan and not first:
+            self._plan_rest(bracket, view, at_s)
+
+    def _hold(self, bracket: _Bracket, view: View, at_s: float) -> int:
+        """The machines of the present stage; once it needs no more, those that are busy or that the next one needs."""
+        if not bracket.running and not bracket.waiting:
+            return 0 if bracket.at >= 0 else bracket.planned[0].machines
+        now, after = bracket.planned[0], bracket.planned[1].machines if len(bracket.planned) > 1 else 0
+        held = now.machines
+        if bracket.began_s is not None and not bracket.waiting and self.goal.early_release:
+            mine = set(bracket.running)
+            busy = sum(any(trial in mine for trial in machine.trials) for machine in view.machines())
+            held = min(held, max(busy, after))
+        ask_s = self._ask_at_s(bracket)
+        return max(held, after) if ask_s is not None and at_s >= ask_s else held
+
+    def _ask_at_s(self, bracket: _Bracket) -> float | None:
+        """When the machines of the next stage are asked for, if ahead of it."""
+        if bracket.began_s is None or len(bracket.planned) < 2 or bracket.planned[1].ask_s is None:
+            return None
+        return bracket.began_s + bracket.planned[1].ask_s
+
+    # -------------------------------------------------------------------------------------------------------- planning
+
+    def _plan_all(self, view: View, at_s: float) -> None:
+        if view.recorded is not None:
+            self._read_back(view.recorded())
+            return
+        goal = self.goal if self.goal.deadline_s is None else replace(self.goal, deadline_s=self.goal.deadline_s - at_s)
+        chosen = choose(self.jobs(), goal)
+        for bracket, candidate in zip(self._brackets, chosen, strict=True):
+            bracket.planned, bracket.finish_s = candidate.plan.stages, at_s + candidate.time_s
+        self._cost_usd = sum(candidate.cost_usd for candidate in chosen)
+        self._new_plan = True
+
+    def _plan_rest(self, bracket: _Bracket, view: View, at_s: float) -> None:
+        if view.recorded is not None:
+            self._read_back(view.recorded())
+            return
+        busy = {trial for other in self._brackets if other is not bracket for trial in other.running}
+        held_s = sorted(
+            (
+                at_s - machine.billed_from_s
+                for machine in view.machines()
+                if not any(trial in busy for trial in machine.trials)
+            ),
+            reverse=True,
+        )
+        number = self._brackets.index(bracket)
+        job = replace(
+            self.jobs()[number], stages=bracket.stages[bracket.at :], profile=self._as_measured(), held_s=tuple(held_s)
+        )
+        candidate = self._best_now(job, view, at_s)
+        bracket.planned, bracket.finish_s = candidate.plan.stages, at_s + candidate.time_s
+        if len(self._brackets) == 1:
+            self._cost_usd = view.spent_usd() + candidate.cost_usd
+        self._new_plan = True
+
+    def _best_now(self, job: Job, view: View, at_s: float) -> Candidate:
+        """What meets the goal from here; if nothing does any more, the soonest."""
+        goal = self.goal
+        deadline_s = None if goal.deadline_s is None else goal.deadline_s - at_s
+        # With a deadline the budget was checked at the beginning, and the controller keeps it.
+        budget_usd = None if goal.budget_usd is None or deadline_s is not None else goal.budget_usd - view.spent_usd()
+        try:
+            return choose([job], replace(goal, deadline_s=deadline_s, budget_usd=budget_usd))[0]
+        except Infeasible:
+            front = frontier(job, early_release=goal.early_release, boot_ahead=goal.boot_ahead)
+            return front[0] if deadline_s is not None else front[-1]
+
+    def _as_measured(self) -> JobProfile:
+        """The profile, with each width that was seen as fast as it was, and the others changed by as much on the
+        whole.
+        """
+        if not self._measured:
+            return self.profile
+        step, scaling = self.profile.step, self.profile.scaling
+        expected_s = {width: step.expected_s / scaling(float(width)) for width in self._measured}
+        factors = {
+            float(width): (total_s + PRIOR_STEPS * expected_s[width]) / ((steps + PRIOR_STEPS) * expected_s[width])
+            for width, (steps, total_s) in self._measured.items()
+        }
+        overall = sum(total_s for _, total_s in self._measured.values()) / sum(
+            steps * expected_s[width] for width, (steps, _) in self._measured.items()
+        )
+        first = factors.get(1.0, overall)
+        widths = sorted({*scaling.speedups, *factors})
+        speedups = {width: scaling(width) * first / factors.get(width, overall) for width in widths}
+        return replace(self.profile, step=step.times(first), scaling=Scaling(speedups))
+
+    def _made(self) -> PlanMade:
+        finish_s = max(bracket.finish_s for bracket in self._brackets)
+        return PlanMade(tuple(bracket.planned for bracket in self._brackets), finish_s, self._cost_usd)
+
+    def _read_back(self, made: PlanMade) -> None:
+        for bracket, planned in zip(self._brackets, made.brackets, strict=True):
+            bracket.planned, bracket.finish_s = planned, made.finish_s
+        self._cost_usd, self._new_plan = made.cost_usd, True
+
+
+def _brackets(stages: Sequence[Stage]) -> list[_Bracket]:
+    found: list[_Bracket] = []
+    for number in sorted({stage.bracket for stage in stages}):
+        places = [place for place, stage in enumerate(stages) if stage.bracket == number]
+        numbers = {place: within for within, place in enumerate(places)}
+        found.append(_Bracket(numbers, tuple(stages[place] for place in places)))
+    return found
