@@ -112,3 +112,10 @@ def test_money_is_written_for_people(usd: float, text: str) -> None:
 @given(st.floats(0.01, 1e9))
 def test_written_money_is_read_back_to_the_cent(usd: float) -> None:
     assert parse_money(format_money(usd)) == pytest.approx(usd, abs=0.0051)
+
+
+def test_nothing_may_cost_nothing_where_that_makes_sense() -> None:
+    assert parse_money("$0", zero=True) == parse_money(0, zero=True) == 0.0
+    for value in (-1, "", "free", False, math.nan):
+        with pytest.raises(SpecError):
+            parse_money(value, zero=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 import cloudpickle
-import yaml
 
 from elastune.algorithm import ASHA, FIFO, Hyperband, SuccessiveHalving
 from elastune.cluster.simulated import Fault
@@ -23,46 +21,23 @@ from elastune.simulation import Simulation
 from elastune.spec import Retention, Workers, require_int
 from elastune.tuner import Tuner
 from elastune.units import parse_duration
+from elastune.yaml_file import checked, read_yaml
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {cls.__name__: cls for cls in (ASHA, FIFO, Hyperband, SuccessiveHalving)}
 SECONDS = ("request", "boot", "lifetime", "notice", "start")
 """Durations of the simulation section, which its fields in Python give in seconds."""
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads 1e-4 as a text; everybody means a number."""
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    """YAML forbids a key twice; its Python reader takes the last one and says nothing."""
-    loader.flatten_mapping(node)
-    found: dict[Any, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, str | int | float | bool | None):
-            raise yaml.constructor.ConstructorError(None, None, f"{key!r} cannot be a name", key_node.start_mark)
-        if key in found:
-            raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", key_node.start_mark)
-        found[key] = loader.construct_object(value_node, deep=True)
-    return found
-
-
-_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
-
-
 def load_experiment(
     path: Path, with_trainable: bool, storage: Path | None = None, journal: str | None = None
 ) -> tuple[Tuner, Simulation]:
     """The tuner and the simulation that a file describes. What the command line says goes before what the file says."""
-    fields = _read(path)
+    fields = read_yaml(path, "space, metric and algorithm")
     simulation, cluster = fields.pop("simulation", None), fields.pop("cluster", None)
     simulation, cluster = ({} if section is None else section for section in (simulation, cluster))
     known = set(inspect.signature(Tuner).parameters)
-    fields |= _checked(cluster, {"machines", "devices", "devices_per_trial", "provider", "boot"}, f"{path}: cluster")
-    _checked(fields, known, str(path), extra={"cluster", "simulation"})
+    fields |= checked(cluster, {"machines", "devices", "devices_per_trial", "provider", "boot"}, f"{path}: cluster")
+    checked(fields, known, str(path), extra={"cluster", "simulation"})
     for name in ("space", "metric", "algorithm"):
         if name not in fields:
             raise SpecError(f"{path}: {name} is missing")
@@ -82,33 +57,10 @@ def load_experiment(
         raise SpecError(f"{path}: {error}") from None
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.load(path.read_text(), Loader=_Loader)
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path}: is not YAML: {error}") from None
-    if not isinstance(content, dict):
-        raise SpecError(f"{path}: must be a mapping with space, metric and algorithm, is {type(content).__name__}")
-    return content
-
-
-def _checked(
-    given: object, known: set[str], where: str, extra: frozenset[str] | set[str] = frozenset()
-) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        raise SpecError(f"{where}: must be a mapping, is {given!r}")
-    for name in given:
-        if name not in known:
-            raise SpecError(f"{where}: unknown field {name!r}; {did_you_mean(str(name), known | extra)}")
-    return dict(given)
-
-
 def _build(make: Callable[..., Any], given: object, where: str) -> Any:
     """Call a constructor with a mapping of its own arguments."""
     parameters = inspect.signature(make).parameters
-    arguments = _checked({} if given is None else given, set(parameters), where)
+    arguments = checked({} if given is None else given, set(parameters), where)
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and name not in arguments:
             raise SpecError(f"{where}: {name} is missing")
@@ -135,7 +87,7 @@ def _one_of(makers: Mapping[str, Callable[..., Any]], given: object, where: str)
 def _simulation(given: object, fields: Mapping[str, Any], path: Path) -> Simulation:
     where = "simulation"
     names = {"workload", "stragglers", "scaling", "faults", *SECONDS}
-    section = _checked(given, names, where)
+    section = checked(given, names, where)
     arguments: dict[str, Any] = {name: section[name] for name in ("stragglers", "scaling") if name in section}
     for name in SECONDS:
         if name in section:

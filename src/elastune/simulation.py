@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from elastune.cluster.simulated import Fault, Machines, SimulatedCluster, perfect_speedup
 from elastune.cluster.workload import Stragglers, Synthetic, Workload
 from elastune.errors import SpecError
+from elastune.profile.scaling import Scaling
 from elastune.spec import Limits, require_number
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Simulation:
         require_number("stragglers", self.stragglers, zero=True)
         require_number("start_s", self.start_s, zero=True)
         if self.scaling != {}:
-            interpolated(self.scaling)
+            Scaling(self.scaling)
 
     def check(self, experiment: Experiment) -> None:
         """Refuse what would never end: a training function returns some day, a synthetic curve does not."""
@@ -57,34 +58,10 @@ class Simulation:
             workload=self.workload or Synthetic(settings.metric, settings.mode, seed=seed),
             machines=self._machines(experiment.devices, settings.price_usd_per_device_hour),
             stragglers=Stragglers(self.stragglers, seed),
-            speedup=interpolated(self.scaling) if self.scaling else perfect_speedup,
+            speedup=Scaling(self.scaling) if self.scaling else perfect_speedup,
             faults=self.faults,
             start_s=self.start_s,
             checkpoint_every_s=experiment.checkpoint_every_s,
             seed=seed,
             now_s=start_s,
         )
-
-
-def interpolated(scaling: Mapping[float, float]) -> Callable[[float], float]:
-    """A speed-up for every width, from some measured ones."""
-    if not isinstance(scaling, Mapping):
-        raise SpecError(f"scaling={scaling!r}: must map widths to speed-ups, such as {{1: 1, 2: 1.9}}")
-    for width, factor in scaling.items():
-        require_number("scaling width", width)
-        require_number(f"scaling[{width}]", factor)
-    if 1 not in scaling:
-        raise SpecError(f"scaling={dict(scaling)!r}: must say the speed-up of width 1")
-    widths = sorted(scaling)
-
-    def speedup(width: float) -> float:
-        if width >= widths[-1]:
-            return scaling[widths[-1]]
-        if width < widths[0]:
-            return scaling[widths[0]] * width / widths[0]
-        above = next(w for w in widths if w > width)
-        below = max(w for w in widths if w <= width)
-        share = (width - below) / (above - below)
-        return scaling[below] + share * (scaling[above] - scaling[below])
-
-    return speedup

@@ -38,11 +38,13 @@ def parse_duration(value: object, name: str = "duration", zero: bool = False) ->
     return _positive(number, f'{name}={value!r}: must be a positive duration such as "90s", "20m" or "1h30m"')
 
 
-def parse_money(value: object, name: str = "amount") -> float:
-    """US dollars of "$20", "20", "20 USD", "$1,200.50" or a number."""
+def parse_money(value: object, name: str = "amount", zero: bool = False) -> float:
+    """US dollars of "$20", "20", "20 USD", "$1,200.50" or a number. Zero is refused unless it is said to make sense."""
     number = value
     if isinstance(value, str) and (found := _MONEY.fullmatch(value.strip().lower())):
         number = float(found[1].replace(",", ""))
+    if zero and isinstance(number, int | float) and not isinstance(number, bool) and number == 0:
+        return 0.0
     return _positive(number, f'{name}={value!r}: must be a positive amount of US dollars such as "$20" or "20 USD"')
 
 

@@ -10,7 +10,6 @@ from elastune import messages as m
 from elastune.cluster.simulated import Fault, Machines, SimulatedCluster
 from elastune.cluster.workload import Synthetic
 from elastune.errors import RunFailed, SpecError
-from elastune.simulation import interpolated
 
 
 def cluster(**arguments: Any) -> SimulatedCluster:
@@ -77,16 +76,6 @@ def test_starting_costs_time_and_more_devices_save_it() -> None:
     fast = with_node(machines=Machines(devices=2), speedup=lambda width: 0.8 * width)
     fast.submit([start(1, "n0", "n0")])
     assert fast.poll(None).at_s == pytest.approx(1 / 1.6)
-
-
-@pytest.mark.parametrize(
-    ("scaling", "width", "expected"),
-    [({1: 1}, 0.5, 0.5), ({1: 2, 4: 6}, 0.25, 0.5), ({0.5: 0.7, 1: 1}, 0.5, 0.7), ({0.5: 0.7, 1: 1}, 0.25, 0.35)],
-)
-def test_a_part_of_a_device_trains_as_was_measured_or_slower_in_proportion(
-    scaling: dict[float, float], width: float, expected: float
-) -> None:
-    assert interpolated(scaling)(width) == pytest.approx(expected)
 
 
 def test_checkpoints_are_made_along_the_way() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from elastune.errors import SpecError, did_you_mean
-from elastune.profile.latency import AT_ONCE, Latency
+from elastune.profile.latency import AT_ONCE, Latency, require_latency
 from elastune.spec import require_int, require_number
 
 Per = Literal["instance", "function"]
@@ -32,7 +32,11 @@ class Cloud:
     data_usd_per_gb: float = 0.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.instance, str) or not self.instance:
+            raise SpecError(f"instance={self.instance!r}: must be the name of a machine type")
         require_int("devices", self.devices, 1)
+        for name in ("request", "boot"):
+            require_latency(name, getattr(self, name))
         for name in ("price_usd_per_hour", "minimum_s", "data_gb", "data_usd_per_gb"):
             require_number(name, getattr(self, name), zero=True)
         if self.billing not in BILLINGS:

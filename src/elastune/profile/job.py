@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elastune.profile.latency import AT_ONCE, Latency
+from elastune.errors import SpecError
+from elastune.profile.latency import AT_ONCE, Latency, require_latency
 from elastune.profile.scaling import Scaling
 
 
@@ -21,3 +22,11 @@ class JobProfile:
     scaling: Scaling
     start: Latency = AT_ONCE
     cold_start: Latency = AT_ONCE
+
+    def __post_init__(self) -> None:
+        for name in ("step", "start", "cold_start"):
+            require_latency(name, getattr(self, name))
+        if not isinstance(self.scaling, Scaling):
+            raise SpecError(f"scaling={self.scaling!r}: must be a Scaling, such as Scaling({{1: 1, 2: 1.9}})")
+        if min((self.step.mean_s, *self.step.values)) <= 0:
+            raise SpecError(f"step={self.step!r}: an iteration must take time")

@@ -19,7 +19,7 @@ KINDS: tuple[Kind, ...] = ("constant", "normal", "lognormal", "empirical")
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """A distribution of durations, all of them above zero.
+    """A distribution of durations, none of them below zero. Made by `constant`, `normal`, `lognormal` and `empirical`.
 
     `normal` is cut off at zero, so that its true mean lies above `mean_s` where `std_s` is large. `empirical` has what
     was measured, each value as likely as the others.
@@ -35,8 +35,14 @@ class Latency:
             raise SpecError(f"latency {self.kind!r}: {did_you_mean(str(self.kind), KINDS)}")
         require_number("mean", self.mean_s, zero=self.kind in ("constant", "empirical"))
         require_number("std", self.std_s, zero=True)
-        for value in self.values:
-            require_number("empirical value", value, zero=True)
+        if (self.kind == "empirical") != bool(self.values):
+            raise SpecError(
+                f"latency {self.kind!r} with values={self.values!r}: an empirical one, and no other, has some"
+            )
+        if self.kind == "constant" and self.std_s:
+            raise SpecError(
+                f"latency 'constant' with std={self.std_s!r}: must be 0, or the latency normal or lognormal"
+            )
 
     @property
     def expected_s(self) -> float:
@@ -61,7 +67,7 @@ class Latency:
         if self.kind == "empirical":
             return rng.choice(np.array(self.values), shape)
         if self.kind == "lognormal":
-            variance = math.log1p((self.std_s / self.mean_s) ** 2)
+            variance = 2 * math.log(math.hypot(1.0, self.std_s / self.mean_s))
             return rng.lognormal(math.log(self.mean_s) - variance / 2, math.sqrt(variance), shape)
         drawn = rng.normal(self.mean_s, self.std_s, shape)
         while (below := drawn <= 0).any():
@@ -83,7 +89,17 @@ def lognormal(mean_s: float, std_s: float) -> Latency:
 
 def empirical(values: tuple[float, ...]) -> Latency:
     """What was measured, at least one value."""
+    if not values:
+        raise SpecError("empirical latency: must have at least one value")
+    for value in values:
+        require_number("empirical value", value, zero=True)
     return Latency("empirical", float(np.mean(values)), float(np.std(values)), tuple(map(float, values)))
+
+
+def require_latency(name: str, value: object) -> None:
+    """Refuse a bare number, which Python would notice only when it is drawn from."""
+    if not isinstance(value, Latency):
+        raise SpecError(f"{name}={value!r}: must be a Latency, such as constant(2.5) or normal(2.5, 0.1)")
 
 
 AT_ONCE = constant(0.0)

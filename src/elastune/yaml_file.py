@@ -1,0 +1,96 @@
+"""YAML files that people write and edit: read strictly, and written so that they read back as they were."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from elastune.errors import SpecError, did_you_mean
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads 1e-4 as a text; everybody means a number."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts in quotes what the loader would take for a number, and gives every field of a section a line."""
+
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
+        node = super().represent_mapping(tag, mapping, flow_style)
+        if len(mapping) > 3 and all(isinstance(name, str) for name in mapping):
+            node.flow_style = False
+        return node
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    """YAML forbids a key twice; its Python reader takes the last one and says nothing."""
+    loader.flatten_mapping(node)
+    found: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, str | int | float | bool | None):
+            raise yaml.constructor.ConstructorError(None, None, f"{key!r} cannot be a name", key_node.start_mark)
+        if key in found:
+            raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", key_node.start_mark)
+        found[key] = loader.construct_object(value_node, deep=True)
+    return found
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
+for _reads in (_Loader, _Dumper):
+    _reads.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+    )
+
+
+def read_yaml(path: Path, fields: str) -> dict[str, Any]:
+    """The mapping in a file; `fields` says for an error message what should be in it."""
+    try:
+        content = yaml.load(path.read_text("utf-8"), Loader=_Loader)
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: is not YAML: {error}") from None
+    if not isinstance(content, dict):
+        found = "empty" if content is None else type(content).__name__
+        raise SpecError(f"{path}: must be a mapping with {fields}, is {found}")
+    return content
+
+
+def checked(
+    given: object, known: set[str], where: str, extra: frozenset[str] | set[str] = frozenset()
+) -> dict[str, Any]:
+    """A mapping without unknown fields; `extra` ones are named in the message as well."""
+    if not isinstance(given, Mapping):
+        raise SpecError(f"{where}: must be a mapping, is {given!r}")
+    for name in given:
+        if name not in known:
+            raise SpecError(f"{where}: unknown field {name!r}; {did_you_mean(str(name), known | extra)}")
+    return dict(given)
+
+
+def write_yaml(path: Path, content: Mapping[str, object], comment: str) -> None:
+    """Below lines of comment. Who reads meanwhile, or after a crash, finds the old file or the new one."""
+    text = yaml.dump(
+        dict(content), Dumper=_Dumper, default_flow_style=None, sort_keys=False, allow_unicode=True, width=100
+    )
+    head = "".join(f"# {line}".rstrip() + "\n" for line in comment.splitlines())
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with draft.open("xb") as file:
+            file.write((head + text).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        with suppress(OSError):
+            draft.unlink()
