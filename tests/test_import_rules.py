@@ -36,16 +36,8 @@ ROWS: list[tuple[set[str], set[str]]] = [
     ({"reporting"}, {"spec", "messages", "cost", "record"}),
 ]
 WIRING = {
-    "__init__",
-    "__main__",
-    "cli",
-    "config_file",
-    "experiment",
-    "results",
-    "run_folder",
-    "service",
-    "simulation",
-    "tuner",
+    *("__init__", "__main__", "cli", "config_file", "experiment", "forecast", "planning", "profiling", "results"),
+    *("run_folder", "service", "simulation", "tuner"),
 }
 SIMULATED = ("cluster/simulated*", "cluster/workload*")
 SIMULATED_ALSO = {"profile", "market", "curve", "space"}

@@ -13,9 +13,9 @@ result = tuner.fit()
 
 from typing import TYPE_CHECKING, Any
 
-from elastune.algorithm import ASHA, FIFO, Algorithm, Hyperband, SuccessiveHalving
+from elastune.algorithm import ASHA, FIFO, Algorithm, Hyperband, Stages, SuccessiveHalving
 from elastune.allocate import Allocator, Target, View
-from elastune.errors import ElastuneError, RunFailed, SpecError, StorageError
+from elastune.errors import ElastuneError, Infeasible, RunFailed, SpecError, StorageError
 from elastune.search.base import Searcher
 from elastune.space import choice, grid_search, lograndint, loguniform, quniform, randint, uniform
 from elastune.spec import Retention, Workers
@@ -24,6 +24,7 @@ from elastune.worker import Context, Trainable, get_checkpoint, get_context, rep
 if TYPE_CHECKING:
     from elastune.cluster.simulated import Fault
     from elastune.cluster.workload import Synthetic, Table
+    from elastune.planning import Planning
     from elastune.results import Result
     from elastune.search.optuna import OptunaSearcher
     from elastune.simulation import Simulation
@@ -38,6 +39,7 @@ _LAZY = {
     "Result": "elastune.results",
     "Simulation": "elastune.simulation",
     "Fault": "elastune.cluster.simulated",
+    "Planning": "elastune.planning",
     "Synthetic": "elastune.cluster.workload",
     "Table": "elastune.cluster.workload",
     "OptunaSearcher": "elastune.search.optuna",
@@ -66,13 +68,16 @@ __all__ = [
     "ElastuneError",
     "Fault",
     "Hyperband",
+    "Infeasible",
     "OptunaSearcher",
+    "Planning",
     "Result",
     "Retention",
     "RunFailed",
     "Searcher",
     "Simulation",
     "SpecError",
+    "Stages",
     "StorageError",
     "SuccessiveHalving",
     "Synthetic",

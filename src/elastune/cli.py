@@ -1,5 +1,5 @@
-"""The command line. Tables for people, --json for machines; exit code 0 only on success, 2 for what the user can
-mend.
+"""The command line. Tables for people, --json for machines; exit code 0 only on success, 2 for what the user can mend,
+3 where no plan meets the deadline or the budget.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from elastune.errors import ElastuneError, SpecError, StorageError, did_you_mean
+from elastune.errors import ElastuneError, Infeasible, SpecError, StorageError, did_you_mean
 from elastune.results import Result
 from elastune.units import format_duration
 from elastune.worker.log import follow_log, log_path
@@ -25,7 +25,7 @@ from elastune.worker.log import follow_log, log_path
 if TYPE_CHECKING:
     from elastune.tuner import Tuner
 
-FAILED, INTERRUPTED = 2, 130
+FAILED, INFEASIBLE, INTERRUPTED = 2, 3, 130
 
 journal_option = click.option(
     "--journal", metavar="URL", help="Where the journal is, if not in the run's folder: postgresql://..."
@@ -45,7 +45,7 @@ def _explained(command: Callable[..., None]) -> Callable[..., None]:
             command(*args, **kwargs)
         except ElastuneError as error:
             Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False)
-            sys.exit(FAILED)
+            sys.exit(INFEASIBLE if isinstance(error, Infeasible) else FAILED)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             sys.exit(INTERRUPTED)
@@ -94,6 +94,29 @@ def simulate(experiment: Path, storage: Path | None, as_json: bool) -> None:
 
     tuner, simulation = load_experiment(experiment, with_trainable=False, storage=storage, journal=None)
     _finish(tuner, lambda: tuner.simulate(simulation), as_json)
+
+
+@main.command()
+@file_argument
+@json_option
+@click.option("--plot", type=click.Path(path_type=Path), help="Folder for pictures of the plan.")
+@_explained
+def plan(experiment: Path, as_json: bool, plot: Path | None) -> None:
+    """What an EXPERIMENT would take and cost, stage by stage, and what every other deadline would cost.
+
+    Nothing is started. Exit code 3: no plan meets the deadline or the budget.
+    """
+    from elastune.config_file import load_experiment
+
+    tuner, _ = load_experiment(experiment, with_trainable=False)
+    forecast = tuner.plan()
+    pictures = [] if plot is None else [str(path) for path in forecast.save_plots(plot)]
+    if as_json:
+        _print({**forecast.to_dict(), "plots": pictures}, True)
+        return
+    Console().print(forecast.tables())
+    if pictures:
+        click.echo("\n".join(["pictures:", *(f"  {path}" for path in pictures)]))
 
 
 @main.command()

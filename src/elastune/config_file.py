@@ -6,24 +6,28 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import cloudpickle
 
-from elastune.algorithm import ASHA, FIFO, Hyperband, SuccessiveHalving
+from elastune.algorithm import ASHA, FIFO, Hyperband, Stages, SuccessiveHalving
 from elastune.cluster.simulated import Fault
 from elastune.cluster.workload import Synthetic, table_from_file
 from elastune.cluster.workload_lcbench import LCBench
 from elastune.errors import SpecError, did_you_mean
+from elastune.planning import Planning
 from elastune.simulation import Simulation
 from elastune.spec import Retention, Workers, require_int
 from elastune.tuner import Tuner
 from elastune.units import parse_duration
 from elastune.yaml_file import checked, read_yaml
 
-ALGORITHMS: dict[str, Callable[..., Any]] = {cls.__name__: cls for cls in (ASHA, FIFO, Hyperband, SuccessiveHalving)}
+ALGORITHMS: dict[str, Callable[..., Any]] = {
+    cls.__name__: cls for cls in (ASHA, FIFO, Hyperband, Stages, SuccessiveHalving)
+}
 SECONDS = ("request", "boot", "lifetime", "notice", "start")
 """Durations of the simulation section, which its fields in Python give in seconds."""
 
@@ -44,6 +48,8 @@ def load_experiment(
     fields["algorithm"] = _one_of(ALGORITHMS, fields["algorithm"], f"{path}: algorithm")
     if "retention" in fields:
         fields["retention"] = _build(Retention, fields["retention"], f"{path}: retention")
+    if "planning" in fields:
+        fields["planning"] = _planning(fields["planning"], path)
     if "workers" in fields:
         fields["workers"] = _build(Workers, fields["workers"], f"{path}: workers")
     fields |= {name: given for name, given in (("storage", storage), ("journal", journal)) if given is not None}
@@ -70,6 +76,13 @@ def _build(make: Callable[..., Any], given: object, where: str) -> Any:
         raise SpecError(f"{where}: {error}") from None
     except TypeError as error:
         raise SpecError(f"{where}: {given!r} cannot be used: {error}") from None
+
+
+def _planning(given: object, path: Path) -> Planning:
+    planning: Planning = _build(Planning, given, f"{path}: planning")
+    if isinstance(planning.profile, str):
+        return replace(planning, profile=path.parent / planning.profile)
+    raise SpecError(f"{path}: planning.profile={planning.profile!r}: must be a file that 'elastune profile' wrote")
 
 
 def _one_of(makers: Mapping[str, Callable[..., Any]], given: object, where: str) -> Any:

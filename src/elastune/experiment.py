@@ -19,6 +19,9 @@ from elastune.algorithm.base import Algorithm, TrialSource
 from elastune.allocate import Allocator, FirstComeFirstServed
 from elastune.control.controller import Controller
 from elastune.errors import SpecError
+from elastune.planning import Planning
+from elastune.profile.cloud import Cloud
+from elastune.profile.job import JobProfile
 from elastune.search import GridSearcher, Searcher, make_searcher
 from elastune.space import Space
 from elastune.spec import Limits, Mode, Retention, Settings, Width, Workers, require_int, to_width
@@ -51,6 +54,9 @@ class Experiment:
     allocator: Allocator | None = None
     """None: first come, first served, with `devices_per_trial` each."""
     devices_per_trial: Width = 1
+    profile: JobProfile | None = None
+    cloud: Cloud | None = None
+    """What the run is planned with, if it is."""
 
     def controller(self) -> Controller:
         """A controller at the very beginning. It gets copies: the same experiment can be run again."""
@@ -105,6 +111,7 @@ def make_experiment(
     workers: Workers,
     provider: str,
     boot: Duration,
+    planning: Planning | None,
 ) -> Experiment:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise SpecError(f"name={name!r}: must be letters, digits, '-', '_' and '.', beginning with a letter or digit")
@@ -123,6 +130,10 @@ def make_experiment(
     require_int("seed", seed, 0)
     require_int("machines", machines, 1)
     require_int("max_retries", max_retries, 0)
+    profile, cloud = None, None
+    if planning is not None:
+        profile, cloud = _planned_with(planning, devices, devices_per_trial, allocator, price)
+        devices, price = cloud.devices, cloud.price_usd_per_hour / cloud.devices
     devices = os.cpu_count() or 1 if devices is None else devices
     require_int("devices", devices, 1)
     if machines * devices > MOST_DEVICES:
@@ -143,6 +154,8 @@ def make_experiment(
         raise SpecError(f"budget={budget!r} needs a price: give price='$0.10', per device and hour")
     if getattr(algorithm, "n", 1) is None and limits == Limits() and not isinstance(chosen, GridSearcher):
         raise SpecError(f"{type(algorithm).__name__}(n=None) would never end: give n, a deadline or a budget")
+    if planning is not None and profile is not None and cloud is not None:
+        allocator = planning.allocator(algorithm, profile, cloud, machines, limits, seed)
     settings = Settings(
         name=name,
         metric=metric,
@@ -168,9 +181,28 @@ def make_experiment(
         workers=workers,
         provider=_provider(provider, boot),
         boot_s=parse_duration(boot, "boot", zero=True),
+        profile=profile,
+        cloud=cloud,
     )
     _try_out(experiment)
     return experiment
+
+
+def _planned_with(
+    planning: object, devices: object, devices_per_trial: object, allocator: object, price: object
+) -> tuple[JobProfile, Cloud]:
+    """What a plan rests on. It says itself what machines there are and what they cost."""
+    if not isinstance(planning, Planning):
+        raise SpecError(f"planning={planning!r}: must be a Planning(profile=..., cloud=...)")
+    if allocator is not None or devices_per_trial != 1:
+        given = "allocator" if allocator is not None else f"devices_per_trial={devices_per_trial!r}"
+        raise SpecError(f"planning and {given}: a plan says how many devices each trial gets; give one of them")
+    if price is not None:
+        raise SpecError(f"planning and price={price!r}: the price is that of the planned cloud; give it there")
+    profile, cloud = planning.load()
+    if devices is not None and devices != cloud.devices:
+        raise SpecError(f"devices={devices!r}: the machines of cloud {cloud.instance!r} have {cloud.devices}")
+    return profile, cloud
 
 
 def _width_on(machines: int, devices: int, given: object) -> Width:

@@ -27,6 +27,7 @@ from elastune.control.run import Loop, recover
 from elastune.errors import RunFailed, SpecError, StorageError
 from elastune.experiment import Duration, Money, make_experiment
 from elastune.messages import Record, RunStarted, decode_record
+from elastune.planning import Planning
 from elastune.record.journal import Journal
 from elastune.record.projection import RunView
 from elastune.reporting.progress import Progress
@@ -50,6 +51,7 @@ from elastune.worker.setup import WorkerSetup, add_paths
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
+    from elastune.forecast import Forecast
     from elastune.provider import Provider
 
 log = logging.getLogger("elastune")
@@ -95,6 +97,7 @@ class Tuner:
         workers: Workers = Workers(),
         provider: Literal["here", "local"] = "here",
         boot: Duration = 0.0,
+        planning: Planning | None = None,
     ) -> None:
         self.trainable = trainable
         if trainable is not None:
@@ -123,6 +126,7 @@ class Tuner:
             workers=workers,
             provider=provider,
             boot=boot,
+            planning=planning,
         )
         self._storage = storage if isinstance(storage, Path) else Path(storage_folder(storage))
         self._journal_url = journal
@@ -173,6 +177,16 @@ class Tuner:
         """
         simulation.check(self.experiment)
         return self._run(progress, simulation)
+
+    def plan(self) -> Forecast:
+        """What the run is expected to take and to cost, and what every other deadline would cost. Nothing starts."""
+        from elastune.allocate.planned import Planned
+        from elastune.forecast import forecast
+
+        allocator = self.experiment.allocator
+        if not isinstance(allocator, Planned):
+            raise SpecError("there is nothing to plan with: give planning=Planning(profile=..., cloud=...)")
+        return forecast(allocator)
 
     @property
     def path(self) -> Path:

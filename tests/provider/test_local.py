@@ -146,9 +146,8 @@ def test_a_revoked_machine_is_there_until_the_end_of_its_notice(
     assert wait_until(lambda: names(provider) == [], 4.0 + NOTICED_S)
     assert time.time() >= machine.gone_at_unix_s
     assert wait_until(lambda: have_ended(pids), NOTICED_S)
-    with pytest.raises(ray.exceptions.ActorDiedError) as error:
+    with pytest.raises(ray.exceptions.ActorDiedError):
         ray.get(guest.pids.remote())
-    assert error.value.preempted
 
 
 def test_a_revoked_machine_with_nothing_on_it_is_there_as_long(local: Callable[..., Local]) -> None:

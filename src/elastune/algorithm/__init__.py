@@ -5,6 +5,7 @@ from elastune.algorithm.base import Actions, Algorithm, Ended, Reported, Woken
 from elastune.algorithm.fifo import FIFO
 from elastune.algorithm.halving import SuccessiveHalving
 from elastune.algorithm.hyperband import Hyperband
+from elastune.algorithm.stages import Stages
 from elastune.spec import Run, Stage, TrialGroup
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Reported",
     "Run",
     "Stage",
+    "Stages",
     "SuccessiveHalving",
     "TrialGroup",
     "Woken",

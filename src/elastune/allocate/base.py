@@ -43,13 +43,15 @@ class Target:
 
     A width is a number of devices, or Fraction(1, k) of one. A running trial that is not named is paused. Controller
     and `place` turn the difference into commands; a trial that there is no place for yet keeps what it has, or waits.
-    With `wake_s` the allocator is asked again by then, and `plan`, if there is a new one, goes into the journal.
+    With `wake_s` the allocator is asked again by then, and `plan`, if there is a new one, goes into the journal. With
+    `done`, a reason, the run is over.
     """
 
     machines: int
     widths: Mapping[str, Width]
     wake_s: float | None = None
     plan: Planned | None = None
+    done: str = ""
 
 
 class Allocator(ABC):

@@ -15,6 +15,7 @@ from typing import Literal
 from elastune import messages as m
 from elastune.cluster.workload import Curve, Stragglers, Workload
 from elastune.errors import RunFailed, SpecError, did_you_mean
+from elastune.profile.latency import Latency
 from elastune.spec import require_int, require_number
 
 
@@ -55,8 +56,8 @@ class Machines:
     """
 
     devices: int = 1
-    request_s: float = 0.0
-    boot_s: float = 0.0
+    request_s: float | Latency = 0.0
+    boot_s: float | Latency = 0.0
     lifetime_s: float | None = None
     notice_s: float = 0.0
     price_usd_per_device_hour: float = 0.0
@@ -65,7 +66,10 @@ class Machines:
 
     def __post_init__(self) -> None:
         require_int("devices", self.devices, 1)
-        for name in ("request_s", "boot_s", "notice_s", "price_usd_per_device_hour", "minimum_s", "data_usd"):
+        for name in ("request_s", "boot_s"):
+            if not isinstance(getattr(self, name), Latency):
+                require_number(name, getattr(self, name), zero=True)
+        for name in ("notice_s", "price_usd_per_device_hour", "minimum_s", "data_usd"):
             require_number(name, getattr(self, name), zero=True)
         if self.lifetime_s is not None:
             require_number("lifetime_s", self.lifetime_s)
@@ -132,6 +136,7 @@ class SimulatedCluster:
         return m.Turn(self.now_s, ())
 
     def submit(self, commands: Sequence[m.AnyCommand]) -> None:
+        request_s: float | None = None  # machines that are asked for together come from one request
         for command in commands:
             if command.id <= self._last_id:
                 continue
@@ -145,7 +150,11 @@ class SimulatedCluster:
                     self._ask(command)
                 case m.AddNode():
                     self._nodes[command.node] = False
-                    self._at(self.now_s + self.machines.request_s + self.machines.boot_s, self._ready, command.node)
+                    if request_s is None:
+                        request_s = self._draw_s(self.machines.request_s, f"request {command.node}")
+                    billed_s = self.now_s + request_s
+                    ready_s = billed_s + self._draw_s(self.machines.boot_s, f"boot {command.node}")
+                    self._at(ready_s, self._ready, command.node, billed_s)
                 case m.ReleaseNode():
                     self._remove(command.node)
                 case m.DropCheckpoint():
@@ -167,13 +176,16 @@ class SimulatedCluster:
         self._counter += 1
         heappush(self._heap, (at_s, self._counter, act, arguments))
 
-    def _ready(self, node: str) -> None:
+    def _draw_s(self, latency: float | Latency, what: str) -> float:
+        return latency.draw_s(f"{self.seed} {what}") if isinstance(latency, Latency) else latency
+
+    def _ready(self, node: str, billed_from_s: float) -> None:
         if node not in self._nodes:
             return
         self._nodes[node] = True
         machines = self.machines
         price = machines.devices * machines.price_usd_per_device_hour
-        paid = (self.now_s - machines.boot_s, price, machines.minimum_s, machines.data_usd)
+        paid = (billed_from_s, price, machines.minimum_s, machines.data_usd)
         self._events.append(m.NodeReady(node, machines.devices, *paid))
         if self.machines.lifetime_s is not None:
             life_s = random.Random(f"{self.seed} {node}").expovariate(1.0 / self.machines.lifetime_s)

@@ -19,6 +19,7 @@ from typing import Any
 
 from elastune.errors import SpecError
 from elastune.messages import Config, Metrics
+from elastune.profile.latency import Latency
 from elastune.spec import require_number
 
 Curve = Callable[[int], Metrics | None]
@@ -172,14 +173,17 @@ _NORMAL = _pool(lambda rng: rng.gauss(0.0, 1.0))
 
 
 class Stragglers:
-    """Random factors on step times with mean 1: log-normal with the given sigma. A pool, because a draw must be
-    cheap.
+    """Random factors on step times with mean 1: log-normal with the given sigma, or as a latency is spread. A pool,
+    because a draw must be cheap.
     """
 
-    def __init__(self, sigma: float = 0.0, seed: int = 0) -> None:
-        require_number("sigma", sigma, zero=True)
-        self._sigma, self._seed = sigma, seed
-        self._factors = [math.exp(sigma * normal - sigma * sigma / 2) for normal in _NORMAL] if sigma else [1.0]
+    def __init__(self, sigma: float | Latency = 0.0, seed: int = 0) -> None:
+        self._seed = seed
+        if isinstance(sigma, Latency):
+            self._factors = sigma.factors(len(_NORMAL))
+        else:
+            require_number("sigma", sigma, zero=True)
+            self._factors = [math.exp(sigma * normal - sigma * sigma / 2) for normal in _NORMAL] if sigma else [1.0]
 
     def offset(self, trial: str, attempt: int) -> int:
         return int(hash_unit(self._seed, trial, attempt) * len(self._factors))

@@ -166,6 +166,9 @@ class Controller:
             self._succeed()
             return
         target = self._ask_for_target()
+        if target.done:
+            self._end("succeeded", target.done)
+            return
         if self.fleet.aim(target.machines):
             self._ask_for_more()
             target = self._ask_for_target()

@@ -25,6 +25,8 @@ class Estimate:
     begin_s: tuple[Floats, ...]
     """When the trials of each stage begin to train."""
     end_s: tuple[Floats, ...]
+    changes: tuple[tuple[float, int], ...]
+    """When machines are expected to come (their bill begins) and to go, in order of time, and how many."""
 
     @property
     def mean_s(self) -> float:
@@ -41,6 +43,7 @@ class _Machines:
     def __init__(self, job: Job) -> None:
         self._cloud = job.cloud
         self._paid_from = np.tile(-np.array(job.held_s), (job.draws, 1))
+        self.changes = [(0.0, len(job.held_s))]
         before_s = sum(job.held_s) if job.cloud.billing == "instance" else 0.0
         self.paid_usd = np.full(job.draws, -before_s * job.cloud.price_usd_per_hour / SECONDS_PER_HOUR)
 
@@ -51,10 +54,12 @@ class _Machines:
     def add(self, count: int, paid_from: Floats) -> None:
         self._paid_from = np.hstack([self._paid_from, np.repeat(paid_from[:, None], count, axis=1)])
         self.paid_usd += count * self._cloud.data_usd
+        self.changes.append((float(paid_from.mean()), count))
 
     def release(self, at_s: Floats) -> None:
         """The oldest, one for each column, at these times."""
         count = at_s.shape[1]
+        self.changes += [(float(when_s), -1) for when_s in at_s.mean(axis=0)]
         if self._cloud.billing == "instance":
             lives_s = np.maximum(at_s - self._paid_from[:, :count], self._cloud.minimum_s)
             self.paid_usd += lives_s.sum(axis=1) * self._cloud.price_usd_per_hour / SECONDS_PER_HOUR
@@ -85,7 +90,8 @@ def estimate(job: Job, plan: Plan) -> Estimate:
             machines.paid_usd += job.busy_usd(number, stage.width)
         begins.append(begin_s)
         ends.append(now_s)
-    return Estimate(now_s, machines.paid_usd, tuple(begins), tuple(ends))
+    changes = tuple(sorted(change for change in machines.changes if change[1]))
+    return Estimate(now_s, machines.paid_usd, tuple(begins), tuple(ends), changes)
 
 
 def ask_ahead_s(job: Job, number: int, devices: int, added: int) -> float | None:

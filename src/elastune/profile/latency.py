@@ -61,6 +61,29 @@ class Latency:
         values = tuple(value * factor for value in self.values)
         return Latency(self.kind, self.mean_s * factor, self.std_s * factor, values)
 
+    def plus(self, other: Latency) -> Latency:
+        """One after the other."""
+        if not self.varies and not other.varies:
+            return constant(self.mean_s + other.mean_s)
+        if not other.mean_s:
+            return self
+        rng = np.random.default_rng(20210426)
+        return empirical(tuple(self.sample(rng, (1000,)) + other.sample(rng, (1000,))))
+
+    def draw_s(self, seed: str) -> float:
+        """One draw, always the same for the same text."""
+        if not self.varies:
+            return self.mean_s
+        return float(self.sample(np.random.default_rng(list(seed.encode())), (1,))[0])
+
+    def factors(self, number: int) -> list[float]:
+        """Draws as multiples of what is expected; always the same ones."""
+        if not self.varies:
+            return [1.0]
+        drawn = self.sample(np.random.default_rng(20210426), (number,))
+        factors: list[float] = (drawn / drawn.mean()).tolist()
+        return factors
+
     def sample(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
         if not self.varies:
             return np.full(shape, self.mean_s)

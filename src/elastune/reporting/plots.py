@@ -7,7 +7,7 @@ run always gives the same bytes. Shades differ in lightness too, so that a print
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
@@ -69,7 +69,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _styled(draw: Callable[P, T]) -> Callable[P, T]:
+def styled(draw: Callable[P, T]) -> Callable[P, T]:
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> T:
         with mpl.rc_context(STYLE):
@@ -78,7 +78,7 @@ def _styled(draw: Callable[P, T]) -> Callable[P, T]:
     return drawn
 
 
-@_styled
+@styled
 def timeline(view: RunView) -> Figure:
     """Which trial was on which device, and when; a machine is grey while it is held and has nothing to do."""
     rows = _device_rows(view)
@@ -108,7 +108,7 @@ def timeline(view: RunView) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def best_so_far(view: RunView, against: Literal["time", "cost"] = "time") -> Figure:
     """The best value by time or by cost, and every report that led there."""
     figure = Figure(figsize=(8, 4.2), layout="constrained")
@@ -141,7 +141,7 @@ def best_so_far(view: RunView, against: Literal["time", "cost"] = "time") -> Fig
     return figure
 
 
-@_styled
+@styled
 def learning_curves(view: RunView) -> Figure:
     """The metric of every trial by iteration; the best trial stands out, a dot is where a trial is now or ended."""
     figure = Figure(figsize=(8, 4.6), layout="constrained")
@@ -176,7 +176,7 @@ def learning_curves(view: RunView) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def save_all(view: RunView, folder: str | Path) -> list[Path]:
     """Every plot as PNG and as SVG; the same run gives the same bytes."""
     figures = {
@@ -185,7 +185,11 @@ def save_all(view: RunView, folder: str | Path) -> list[Path]:
         "best_by_cost": best_so_far(view, "cost"),
         "learning_curves": learning_curves(view),
     }
-    folder = Path(folder)
+    return save(Path(folder), figures)
+
+
+def save(folder: Path, figures: Mapping[str, Figure]) -> list[Path]:
+    """Each as PNG and as SVG."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, figure in figures.items():
@@ -199,9 +203,14 @@ def save_all(view: RunView, folder: str | Path) -> list[Path]:
 # ------------------------------------------------------------------------------------------------- axes of all plots
 
 
+def time_unit(longest_s: float) -> tuple[float, str]:
+    """The one that gives handy numbers: its length in seconds, and its name."""
+    return next(unit for unit in TIME_UNITS if longest_s >= 3 * unit[0] or unit[1] == "s")
+
+
 def _time_axis(axes: Axes, view: RunView) -> float:
     """Label the x axis with the unit that gives handy numbers; the answer is its length in seconds."""
-    unit_s, name = next(unit for unit in TIME_UNITS if view.at_s >= 3 * unit[0] or unit[1] == "s")
+    unit_s, name = time_unit(view.at_s)
     axes.set_xlabel(f"time since the start ({name})")
     axes.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10]))
     axes.set_xlim(0, (view.at_s / unit_s or 1.0) * 1.02)

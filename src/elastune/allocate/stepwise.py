@@ -1,0 +1,56 @@
+"""Width by width, for some time each: how a training job is measured.
+
+All devices are kept busy at every width, as they are in a run, so that what is measured has the same neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elastune.allocate.base import Allocator, Target, View
+from elastune.plan.model import machines_for
+from elastune.spec import Width, require_int, require_number
+
+LEAST_STEPS = 3
+"""A width is measured until every trial has made so many steps, however long that takes."""
+
+
+def widths_on(machines: int, devices: int) -> tuple[int, ...]:
+    """1, 2, 4, ..., as wide as there is a place for."""
+    widths, width = [], 1
+    while width <= machines * devices:
+        if width <= devices or width % devices == 0:
+            widths.append(width)
+        width *= 2
+    return tuple(widths)
+
+
+class Stepwise(Allocator):
+    def __init__(self, machines: int, devices: int, seconds: float, widths: Sequence[int]) -> None:
+        require_number("seconds", seconds)
+        for width in widths:
+            require_int("width", width, 1)
+        self.machines, self.devices, self.seconds, self.widths = machines, devices, seconds, tuple(widths)
+        self._phase = -1
+        self._until_s = 0.0
+        self._steps = 0
+
+    def stepped(self, width: Width, seconds: float) -> None:
+        if 0 <= self._phase < len(self.widths) and width == self.widths[self._phase]:
+            self._steps += 1
+
+    def allocate(self, view: View, at_s: float) -> Target:
+        if self._phase < 0 and len(view.machines()) < self.machines:
+            return Target(self.machines, {})
+        while self._phase < 0 or (at_s >= self._until_s and self._steps >= LEAST_STEPS * self._side_by_side()):
+            self._phase, self._until_s, self._steps = self._phase + 1, at_s + self.seconds, 0
+            if self._phase == len(self.widths):
+                return Target(0, {}, done="every width was measured")
+        trials = [*view.widths, *view.waiting][: self._side_by_side()]
+        wake_s = self._until_s if at_s < self._until_s else at_s + self.seconds / 4
+        return Target(self.machines, dict.fromkeys(trials, self.widths[self._phase]), wake_s)
+
+    def _side_by_side(self) -> int:
+        """As many trials as have a place."""
+        width = self.widths[self._phase]
+        return self.machines // machines_for(1, width, self.devices) * (max(1, self.devices // width))

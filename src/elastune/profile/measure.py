@@ -1,0 +1,99 @@
+"""What a journal says about a training job: how long its steps took at each width, and what it cost to begin."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from elastune import messages as m
+from elastune.errors import SpecError
+from elastune.profile.cloud import Cloud
+from elastune.profile.fit import fit_latency, fit_scaling
+from elastune.profile.job import JobProfile
+
+
+@dataclass(slots=True)
+class _Attempt:
+    number: int
+    width: int
+    began_s: float
+    reported_s: float | None = None
+
+
+@dataclass(slots=True)
+class Measured:
+    """Seconds: of steps by width, of beginnings (by width, with the first step), of leaving, and of machines."""
+
+    steps: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    firsts: list[tuple[int, float]] = field(default_factory=list)
+    leaves: list[float] = field(default_factory=list)
+    requests: list[float] = field(default_factory=list)
+    boots: list[float] = field(default_factory=list)
+    _attempts: dict[str, _Attempt] = field(default_factory=dict)
+    _asked_s: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, records: Iterable[m.Record]) -> Measured:
+        measured = cls()
+        for record in records:
+            measured.feed(record)
+        return measured
+
+    def feed(self, record: m.Record) -> None:
+        at_s = record.at_s
+        together = Counter(event.trial for event in record.events if isinstance(event, m.TrialReported))
+        for event in record.events:
+            match event:
+                case m.TrialReported():
+                    self._reported(event, at_s, together)
+                case m.TrialResized():
+                    if attempt := self._attempt(event):
+                        attempt.width, attempt.began_s, attempt.reported_s = len(event.slots), at_s, None
+                case m.TrialPaused():
+                    if (attempt := self._attempt(event)) and attempt.reported_s is not None:
+                        self.leaves.append(at_s - attempt.reported_s)
+                case m.NodeReady():
+                    if event.node in self._asked_s:
+                        self.requests.append(max(0.0, event.billed_from_s - self._asked_s.pop(event.node)))
+                        self.boots.append(at_s - event.billed_from_s)
+        for command in record.commands:
+            match command:
+                case m.StartTrial(share=1.0):
+                    self._attempts[command.trial] = _Attempt(command.attempt, len(command.slots), at_s)
+                case m.AddNode():
+                    self._asked_s[command.node] = at_s
+
+    def _attempt(self, event: m.TrialEvent) -> _Attempt | None:
+        attempt = self._attempts.get(event.trial)
+        return attempt if attempt is not None and attempt.number == event.attempt else None
+
+    def _reported(self, event: m.TrialReported, at_s: float, together: Counter[str]) -> None:
+        """Reports that came in one turn share the time since the one before."""
+        attempt = self._attempt(event)
+        if attempt is None:
+            return
+        if attempt.reported_s is None:
+            self.firsts.append((attempt.width, at_s - attempt.began_s))
+            attempt.reported_s = at_s
+        elif at_s > attempt.reported_s:
+            number = together[event.trial]
+            self.steps[attempt.width] += [(at_s - attempt.reported_s) / number] * number
+            attempt.reported_s = at_s
+
+    def profile(self) -> JobProfile:
+        """What fits it."""
+        if not self.steps.get(1):
+            raise SpecError("nothing was measured at width 1: no trial has reported twice there; measure for longer")
+        step, scaling = fit_scaling(self.steps)
+        # What a beginning takes more than the step that ends it, and the leaving before the next.
+        leave_s = fmean(self.leaves) if self.leaves else 0.0
+        starts = [max(0.0, s - step.expected_s / scaling(w)) + leave_s for w, s in self.firsts if w in self.steps]
+        return JobProfile(step, scaling, fit_latency(starts))
+
+    def cloud(self, name: str, devices: int, price_usd_per_hour: float) -> Cloud:
+        """The machines that were used."""
+        return Cloud(
+            name, devices, price_usd_per_hour, fit_latency(self.requests), fit_latency(self.boots), minimum_s=0.0
+        )
