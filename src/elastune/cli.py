@@ -98,6 +98,43 @@ def simulate(experiment: Path, storage: Path | None, as_json: bool) -> None:
 
 @main.command()
 @file_argument
+@click.option("--out", type=click.Path(path_type=Path), help="The file to write; default: NAME.profile.yaml.")
+@click.option("--for", "seconds", default="20s", show_default=True, metavar="DURATION", help="How long at each width.")
+@click.option("--widths", metavar="1,2,4", help="Which widths; default: 1, 2, 4, ... as many as there are devices.")
+@click.option("--storage", type=click.Path(path_type=Path), help="Folder for runs; default: runs.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Folder for a picture of what was measured.")
+@json_option
+@quiet_option
+@_explained
+def profile(
+    experiment: Path,
+    out: Path | None,
+    seconds: str,
+    widths: str | None,
+    storage: Path | None,
+    plot: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Measure how the training of an EXPERIMENT scales, for `elastune plan`."""
+    from elastune.config_file import load_experiment
+
+    tuner, _ = load_experiment(experiment, with_trainable=True, storage=storage, planned=False)
+    out = out or experiment.with_name(f"{tuner.experiment.settings.name}.profile.yaml")
+    wanted = None if widths is None else _whole_numbers("widths", widths)
+    with redirect_stdout(sys.stderr):
+        found = tuner.profile(seconds, wanted, progress=not quiet and not as_json)
+    found.save(out)
+    pictures = [] if plot is None else [str(path) for path in found.save_plots(plot)]
+    if as_json:
+        _print({**found.to_dict(), "file": str(out), "plots": pictures}, True)
+        return
+    Console().print(found.tables())
+    click.echo("\n".join([f"written to {out}", *(f"picture: {path}" for path in pictures)]))
+
+
+@main.command()
+@file_argument
 @json_option
 @click.option("--plot", type=click.Path(path_type=Path), help="Folder for pictures of the plan.")
 @_explained
@@ -254,6 +291,13 @@ def gc(runs: tuple[Path, ...], as_json: bool) -> None:
             click.echo(f"{run}: in use by a driver that is running: {', '.join(owned)}")
     if not any(released or owned for released, owned in found.values()):
         click.echo("nothing was left behind")
+
+
+def _whole_numbers(name: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise SpecError(f"{name}={text!r}: must be whole numbers with commas in between, such as 1,2,4") from None
 
 
 def _load(run: Path, journal: str | None) -> Result:

@@ -33,9 +33,16 @@ SECONDS = ("request", "boot", "lifetime", "notice", "start")
 
 
 def load_experiment(
-    path: Path, with_trainable: bool, storage: Path | None = None, journal: str | None = None
+    path: Path,
+    with_trainable: bool,
+    storage: Path | None = None,
+    journal: str | None = None,
+    planned: bool = True,
 ) -> tuple[Tuner, Simulation]:
-    """The tuner and the simulation that a file describes. What the command line says goes before what the file says."""
+    """The tuner and the simulation that a file describes. What the command line says goes before what the file says.
+
+    With `planned` false the planning section is left out: what it rests on is yet to be measured.
+    """
     fields = read_yaml(path, "space, metric and algorithm")
     simulation, cluster = fields.pop("simulation", None), fields.pop("cluster", None)
     simulation, cluster = ({} if section is None else section for section in (simulation, cluster))
@@ -48,6 +55,8 @@ def load_experiment(
     fields["algorithm"] = _one_of(ALGORITHMS, fields["algorithm"], f"{path}: algorithm")
     if "retention" in fields:
         fields["retention"] = _build(Retention, fields["retention"], f"{path}: retention")
+    if not planned:
+        fields.pop("planning", None)
     if "planning" in fields:
         fields["planning"] = _planning(fields["planning"], path)
     if "workers" in fields:

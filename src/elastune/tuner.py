@@ -10,7 +10,7 @@ import platform
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -45,6 +45,7 @@ from elastune.search import Searcher
 from elastune.simulation import Simulation
 from elastune.space import Space
 from elastune.spec import Mode, Retention, Width, Workers
+from elastune.units import parse_duration
 from elastune.worker.session import as_trainer
 from elastune.worker.setup import WorkerSetup, add_paths
 
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
     from elastune.forecast import Forecast
+    from elastune.profiling import Profiled
     from elastune.provider import Provider
 
 log = logging.getLogger("elastune")
@@ -188,6 +190,23 @@ class Tuner:
             raise SpecError("there is nothing to plan with: give planning=Planning(profile=..., cloud=...)")
         return forecast(allocator)
 
+    def profile(self, seconds: Duration = 20.0, widths: Sequence[int] | None = None, progress: bool = True) -> Profiled:
+        """Measure how the training scales, on the machines of this experiment: at widths 1, 2, 4, ... for some time
+        each. What was found can be saved, edited, and planned with.
+        """
+        from elastune.profile.measure import Measured
+        from elastune.profiling import Profiled, profiling_experiment
+
+        tuner = Tuner.__new__(Tuner)
+        tuner.experiment = profiling_experiment(self.experiment, parse_duration(seconds, "seconds"), widths)
+        tuner.trainable, tuner._storage, tuner._journal_url = self.trainable, self._storage, self._journal_url
+        tuner._path = tuner._simulation = None
+        tuner._restored = tuner._begun = False
+        result = tuner.fit(progress)
+        with closing(open_journal(result.path, self._journal_url, must_exist=True)) as journal:
+            measured = Measured.of(decode_record(body) for body in journal.read())
+        return Profiled.of(measured, self.experiment)
+
     @property
     def path(self) -> Path:
         """The folder of the run."""
@@ -268,6 +287,8 @@ class Tuner:
             setup,
             self._provider(),
             head_cpus=slots if experiment.provider == "here" else 0,
+            minimum_s=experiment.cloud.minimum_s if experiment.cloud else 0.0,
+            data_usd=experiment.cloud.data_usd if experiment.cloud else 0.0,
             lanes=round(1 / experiment.devices_per_trial) if experiment.devices_per_trial < 1 else 1,
             silence_s=workers.report_within_s,
             started_unix_s=view.started.started_unix_s if seq else None,

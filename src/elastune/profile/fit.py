@@ -20,6 +20,9 @@ from elastune.spec import require_number
 NEGLIGIBLE = 0.01
 """A spread below this part of the mean is not worth drawing."""
 
+NARROW = 0.1
+"""Below this part of the mean the shape of a spread does not matter."""
+
 ENOUGH = 20
 """From fewer values the shape of a distribution cannot be told."""
 
@@ -50,7 +53,7 @@ def fit_latency(values: Sequence[float]) -> Latency:
     if not shapes:
         return _as_measured(seconds)
     latency, standard = max(shapes, key=lambda shape: _log_likelihood(shape[0], shape[1], seconds))
-    if len(seconds) >= ENOUGH and _distance(standard) * math.sqrt(len(seconds)) > MISFIT:
+    if std > NARROW * mean and len(seconds) >= ENOUGH and _distance(standard) * math.sqrt(len(seconds)) > MISFIT:
         return _as_measured(seconds)
     return latency
 

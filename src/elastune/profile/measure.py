@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from elastune import messages as m
@@ -12,6 +12,8 @@ from elastune.errors import SpecError
 from elastune.profile.cloud import Cloud
 from elastune.profile.fit import fit_latency, fit_scaling
 from elastune.profile.job import JobProfile
+from elastune.profile.latency import Latency, empirical
+from elastune.profile.scaling import Scaling
 
 
 @dataclass(slots=True)
@@ -90,10 +92,24 @@ class Measured:
         # What a beginning takes more than the step that ends it, and the leaving before the next.
         leave_s = fmean(self.leaves) if self.leaves else 0.0
         starts = [max(0.0, s - step.expected_s / scaling(w)) + leave_s for w, s in self.firsts if w in self.steps]
-        return JobProfile(step, scaling, fit_latency(starts))
+        speedups = {width: _rounded(factor) for width, factor in scaling.speedups.items()}
+        return JobProfile(_short(step), Scaling(speedups), _short(fit_latency(starts or [leave_s])))
 
     def cloud(self, name: str, devices: int, price_usd_per_hour: float) -> Cloud:
         """The machines that were used."""
-        return Cloud(
-            name, devices, price_usd_per_hour, fit_latency(self.requests), fit_latency(self.boots), minimum_s=0.0
-        )
+        request, boot = (_short(fit_latency(seconds or [0.0])) for seconds in (self.requests, self.boots))
+        return Cloud(name, devices, price_usd_per_hour, request, boot, minimum_s=0.0)
+
+
+def _short(latency: Latency) -> Latency:
+    """As many digits as people read, and more than were measured."""
+    values = tuple(map(_rounded, latency.values))
+    return (
+        empirical(values)
+        if values
+        else replace(latency, mean_s=_rounded(latency.mean_s), std_s=_rounded(latency.std_s))
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")

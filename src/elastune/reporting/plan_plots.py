@@ -91,3 +91,32 @@ def cost_by_deadline(
     axes.set_title("What every deadline costs")
     axes.legend()
     return figure
+
+
+def save_profile_plot(
+    folder: Path, steps: Mapping[int, Sequence[float]], speedups: Mapping[float, float]
+) -> list[Path]:
+    return save(folder, {"profile": scaling(steps, speedups)})
+
+
+@styled
+def scaling(steps: Mapping[int, Sequence[float]], speedups: Mapping[float, float]) -> Figure:
+    """Every step that was measured, and the speed-up that was made of them."""
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    widths = sorted(steps)
+    left.boxplot([steps[width] for width in widths], tick_labels=[str(width) for width in widths], whis=(5, 95), sym="")
+    left.set_ylim(bottom=0)
+    left.set_xlabel("devices")
+    left.set_ylabel("seconds per step")
+    left.set_title("Steps: median, quartiles, 90%")
+    known = sorted(speedups)
+    right.plot(known, known, color=FAINT_COLOUR, ls="dashed", label="perfect")
+    right.plot(known, [speedups[width] for width in known], "o-", color=BEST_COLOUR, label="measured")
+    right.set_xlim(left=0)
+    right.set_ylim(bottom=0)
+    right.xaxis.set_major_locator(MaxNLocator(integer=True))
+    right.set_xlabel("devices")
+    right.set_title("Speed-up")
+    right.legend()
+    return figure

@@ -50,7 +50,7 @@ class _Machine:
 
 class RayCluster:
     """`head_cpus` is how much of the driver's own computer is for workers, `lanes` how many workers a device gets from
-    the beginning; a trial may be silent for `silence_s`.
+    the beginning; a trial may be silent for `silence_s`. A machine is billed for `minimum_s` at least, and `data_usd`.
     """
 
     def __init__(
@@ -62,12 +62,11 @@ class RayCluster:
         silence_s: float | None = None,
         started_unix_s: float | None = None,
         at_s: float = 0.0,
+        minimum_s: float = 0.0,
+        data_usd: float = 0.0,
     ) -> None:
-        now_unix_s = time.time()
-        self.started_unix_s = now_unix_s if started_unix_s is None else started_unix_s
-        # A wall clock may be set back between two drivers; the time of a run never goes back.
-        self._clock_offset_s = max(now_unix_s - self.started_unix_s, at_s) - time.monotonic()
         self._provider, self._lanes = provider, lanes
+        self._minimum_s, self._data_usd = minimum_s, data_usd
         self._checkpoints = setup.checkpoints
         self._machines: dict[str, _Machine] = {}
         self._events: list[m.AnyEvent] = []
@@ -80,6 +79,10 @@ class RayCluster:
         self._waker.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ, lambda: self._woken.recv(4096))
         self._owns_ray = start_ray(head_cpus)
+        now_unix_s = time.time()
+        self.started_unix_s = now_unix_s if started_unix_s is None else started_unix_s
+        # A wall clock may be set back between two drivers; the time of a run never goes back.
+        self._clock_offset_s = max(now_unix_s - self.started_unix_s, at_s) - time.monotonic()
         self.hosts = Hosts(self, setup, self._selector)
         self._gangs = Gangs(self, self.hosts, silence_s)
         for machine in provider.list():  # of a driver before this one
@@ -221,7 +224,8 @@ class RayCluster:
             known.ready = True
             assert known.here is not None
             billed_from_s = max(0.0, known.here.billed_from_unix_s - self.started_unix_s)
-            self._events.append(m.NodeReady(host.slot.node, known.here.devices, billed_from_s, self._provider.price()))
+            paid = (billed_from_s, self._provider.price(), self._minimum_s, self._data_usd)
+            self._events.append(m.NodeReady(host.slot.node, known.here.devices, *paid))
 
     def said(self, host: Host, said: wire.Said) -> None:
         self._gangs.said(host, said)
