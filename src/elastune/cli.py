@@ -226,12 +226,22 @@ def best(run: Path, journal: str | None, as_json: bool) -> None:
 @_explained
 def report(run: Path, journal: str | None, as_json: bool, out: Path | None) -> None:
     """All about a RUN: summary, trials, best so far, machines, and pictures of it as PNG and SVG."""
-    from elastune.reporting import best_table, devices_table, summary, summary_dict, trial_dicts, trials_table
+    from elastune.reporting import (
+        best_table,
+        devices_table,
+        ledger_dict,
+        ledger_table,
+        summary,
+        summary_dict,
+        trial_dicts,
+        trials_table,
+    )
 
     result = _load(run, journal)
     pictures = [str(path) for path in result.save_plots(out)]
     if as_json:
-        _print({**summary_dict(result.view), "trials": trial_dicts(result.view), "plots": pictures}, True)
+        whole = {"trials": trial_dicts(result.view), "ledger": ledger_dict(result.view), "plots": pictures}
+        _print({**summary_dict(result.view), **whole}, True)
         return
     console = Console()
     for part in (
@@ -239,6 +249,7 @@ def report(run: Path, journal: str | None, as_json: bool, out: Path | None) -> N
         trials_table(result.view, 20),
         best_table(result.view),
         devices_table(result.view),
+        ledger_table(result.view),
     ):
         console.print(part, "")
     click.echo("\n".join(["pictures:", *(f"  {path}" for path in pictures)]))

@@ -28,6 +28,7 @@ from elastune.messages import (
     NodeLost,
     NodeReady,
     Note,
+    Planned,
     Record,
     ReleaseNode,
     ResizeTrial,
@@ -157,6 +158,10 @@ class RunView:
     at_s: float = 0.0
     status: Literal["running"] | RunStatus = "running"
     reason: str = ""
+    plans: list[tuple[float, Planned]] = field(default_factory=list)
+    """Every plan that was made, and when."""
+    ready_s: list[float] = field(default_factory=list)
+    """When each of `machines` could be used."""
     notes: list[Note] = field(default_factory=list)
     trials: dict[str, TrialView] = field(default_factory=dict)
     best: TrialView | None = None
@@ -279,6 +284,7 @@ class RunView:
                     self._held[event.node] = len(self._uses)
                     paid = (event.price_usd_per_hour, event.billed_from_s, math.inf, event.minimum_s, event.data_usd)
                     self._uses.append(MachineUse(event.node, event.devices, *paid))
+                    self.ready_s.append(self.at_s)
             case NodeLost():
                 self._node_over(event.node, "lost", event.billed_until_s)
             case RunStarted():
@@ -293,6 +299,8 @@ class RunView:
             case StatusChanged():
                 if trial := self.trials.get(decision.trial):
                     trial.status, trial.reason = decision.status, decision.reason
+            case Planned():
+                self.plans.append((self.at_s, decision))
             case Note():
                 self.notes.append(decision)
             case RunEnded():

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from elastune.reporting.frame import dataframe, reports_frame
+from elastune.reporting.ledger import ledger, ledger_dict, ledger_table
 from elastune.reporting.progress import Progress
 from elastune.reporting.tables import best_table, devices_table, summary, summary_dict, trial_dicts, trials_table
 
@@ -14,6 +15,9 @@ __all__ = [
     "best_table",
     "dataframe",
     "devices_table",
+    "ledger",
+    "ledger_dict",
+    "ledger_table",
     "reports_frame",
     "summary",
     "summary_dict",

@@ -1,0 +1,131 @@
+"""What was paid, and for what: per machine, per trial, and next to what was forecast."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from elastune.cost import SECONDS_PER_HOUR, MachineUse
+from elastune.record.projection import RunView
+from elastune.units import format_duration, format_money
+
+MOST_TRIALS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """Dollars for one machine. `minimum` is what was charged for time in which it was gone already."""
+
+    machine: str
+    training: float
+    idle: float
+    booting: float
+    minimum: float
+    data: float
+
+    @property
+    def total(self) -> float:
+        return self.training + self.idle + self.booting + self.minimum + self.data
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All that was paid, machine by machine, and the part of it that each trial trained for."""
+
+    machines: tuple[Paid, ...]
+    trials: dict[str, float]
+
+    @property
+    def total(self) -> float:
+        return sum(paid.total for paid in self.machines)
+
+    def sums(self) -> dict[str, float]:
+        names = ("training", "idle", "booting", "minimum", "data")
+        return {name: sum(getattr(paid, name) for paid in self.machines) for name in names}
+
+
+def ledger(view: RunView) -> Ledger:
+    device_s: dict[str, float] = defaultdict(float)
+    trials: dict[str, float] = defaultdict(float)
+    machines = dict(zip((use.node for use in view.machines), view.machines, strict=True))
+    for busy in view.segments():
+        seconds = max(0.0, busy.to_s - busy.from_s) * busy.share
+        device_s[busy.slot.node] += seconds
+        if (use := machines.get(busy.slot.node)) is not None:
+            trials[busy.trial] += seconds * _device_rate(use)
+    paid = tuple(
+        _paid(use, ready_s, device_s[use.node]) for use, ready_s in zip(view.machines, view.ready_s, strict=True)
+    )
+    return Ledger(paid, dict(sorted(trials.items(), key=lambda item: -item[1])))
+
+
+def _paid(use: MachineUse, ready_s: float, busy_device_s: float) -> Paid:
+    rate = use.price_usd_per_hour / SECONDS_PER_HOUR
+    life_s = max(0.0, use.to_s - use.from_s)
+    booting_s = min(max(0.0, ready_s - use.from_s), life_s)
+    training = min(busy_device_s / use.devices, life_s - booting_s) * rate
+    charged = use.cost_usd - use.data_usd
+    return Paid(
+        use.node,
+        training,
+        (life_s - booting_s) * rate - training,
+        booting_s * rate,
+        max(0.0, charged - life_s * rate),
+        use.data_usd,
+    )
+
+
+def _device_rate(use: MachineUse) -> float:
+    return use.price_usd_per_hour / SECONDS_PER_HOUR / use.devices
+
+
+def ledger_table(view: RunView) -> RenderableType:
+    """Forecast and bill, then the bill by purpose, machine and trial."""
+    books = ledger(view)
+    by_machine = _table("machine", "training", "idle", "booting", "minimum", "data", "total")
+    for paid in books.machines:
+        cells = (paid.training, paid.idle, paid.booting, paid.minimum, paid.data, paid.total)
+        by_machine.add_row(paid.machine, *map(format_money, cells))
+    by_machine.add_row("all", *map(format_money, (*books.sums().values(), books.total)), style="bold")
+    by_trial = _table("trial", "trained for")
+    for trial, usd in list(books.trials.items())[:MOST_TRIALS]:
+        by_trial.add_row(trial, format_money(usd))
+    parts: list[RenderableType] = [by_machine, "", by_trial]
+    return Group(forecast_table(view), "", *parts) if view.plans else Group(*parts)
+
+
+def forecast_table(view: RunView) -> Table:
+    """What was planned at first, and what came of it."""
+    _, first = view.plans[0]
+    table = _table("", "forecast", "actual", "off by")
+    spent_usd = view.cost_usd()
+    for name, say, planned, actual in (
+        ("time", format_duration, first.finish_s, view.at_s),
+        ("cost", format_money, first.cost_usd, spent_usd),
+    ):
+        off = f"{actual / planned - 1:+.1%}" if planned else "-"
+        table.add_row(name, say(planned), say(actual), off)
+    return table
+
+
+def ledger_dict(view: RunView) -> dict[str, Any]:
+    books = ledger(view)
+    _, first = view.plans[0] if view.plans else (0.0, None)
+    return {
+        "forecast": None if first is None else {"time_s": first.finish_s, "cost_usd": first.cost_usd},
+        "paid_usd": {**books.sums(), "total": books.total},
+        "machines": [{**asdict(paid), "total": paid.total} for paid in books.machines],
+        "trials": books.trials,
+    }
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
