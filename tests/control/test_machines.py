@@ -100,7 +100,7 @@ def test_a_machine_taken_away_with_notice_loses_no_training() -> None:
 
 def test_a_machine_taken_away_without_notice_changes_the_time_but_not_the_winner() -> None:
     calm = world(SuccessiveHalving(8, 1, 9, 2), machines=2, devices=2).run()
-    hit = world(SuccessiveHalving(8, 1, 9, 2), machines=2, devices=2, faults=[Fault(5.5, "lose", "n0")]).run()
+    hit = world(SuccessiveHalving(8, 1, 9, 2), machines=2, devices=2, faults=[Fault(5.5, "lose", "n1")]).run()
     assert hit.view.at_s > calm.view.at_s
     assert winner(hit.view) == winner(calm.view)
     assert_sound(hit)

@@ -127,11 +127,11 @@ def test_a_trial_keeps_its_device_when_it_ceases_or_begins_to_share_it(
 def test_a_trial_that_was_about_to_move_to_a_machine_that_is_lost_stays() -> None:
     place = world(
         FIFO(2, R=30), allocator=Even(2, 1), machines=2, devices=1, max_retries=0,
-        faults=[Fault(5.2, "kill", "t-00001"), Fault(5.7, "lose", "n1")],
+        faults=[Fault(5.2, "kill", "t-00001"), Fault(5.7, "lose", "n0")],
     )  # fmt: skip
     session = place.run()
     orders = [command.slots for command in resizes(session) if command.trial == "t-00000"]
-    assert orders[:2] == [(m.Slot("n0", 0), m.Slot("n1", 0)), (m.Slot("n0", 0),)]
+    assert orders[:2] == [(m.Slot("n1", 0), m.Slot("n0", 0)), (m.Slot("n1", 0),)]
     assert session.view.trials["t-00000"].attempts == 1
     assert_sound(session)
 

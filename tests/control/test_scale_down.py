@@ -73,19 +73,28 @@ def left(*trials: str) -> list[m.AnyEvent]:
 
 
 def test_a_scale_down_moves_only_the_trials_of_the_machines_that_go() -> None:
-    """Eight machines of four devices; on them 4, 4, 3, 2, 1, 1, 1 and 0 trials: sixteen on half of the devices."""
+    """Eight machines of four devices; on them 0, 1, 1, 1, 2, 3, 4 and 4 trials: sixteen on half of the devices."""
     script = Script(FIFO(32, R=1), allocator=Tides((0.0, 8), (2.0, 4)), machines=8, devices=4)
     script.at(0.0, *(ready(f"n{k}", 4) for k in range(8)))
-    on = {k: [f"t-{4 * k + device:05d}" for device in range(4)] for k in range(8)}
-    leaving = [trial for k, stay in enumerate((4, 4, 3, 2, 1, 1, 1, 0)) for trial in on[k][stay:]]
+    on = {k: [f"t-{4 * (7 - k) + device:05d}" for device in range(4)] for k in range(8)}
+    leaving = [trial for k, stay in enumerate((0, 1, 1, 1, 2, 3, 4, 4)) for trial in on[k][stay:]]
     step = script.at(2.0, *left(*leaving))
-    expected = {"t-00016": "n2", "t-00020": "n3", "t-00024": "n3"}
-    assert released(step) == ["n7"], "nobody is on it"
+    expected = {on[1][0]: "n4", on[2][0]: "n4", on[3][0]: "n5"}
+    assert released(step) == ["n0"], "nobody is on it"
     assert {trial: slots[0].node for trial, slots in moved(step).items()} == expected
     assert not added(step) and not [c for c in step.commands if isinstance(c, m.PauseTrial | m.StopTrial)]
-    assert released(script.at(3.0, resized(script, "t-00020"), resized(script, "t-00016"))) == ["n5", "n4"]
-    assert released(script.at(4.0, resized(script, "t-00024"))) == ["n6"]
-    assert sorted(script.controller.fleet.nodes) == ["n0", "n1", "n2", "n3"]
+    assert released(script.at(3.0, resized(script, on[2][0]), resized(script, on[1][0]))) == ["n1", "n2"]
+    assert released(script.at(4.0, resized(script, on[3][0]))) == ["n3"]
+    assert sorted(script.controller.fleet.nodes) == ["n4", "n5", "n6", "n7"]
+
+
+def test_of_machines_that_are_used_equally_the_oldest_is_given_up_and_the_newest_kept_again() -> None:
+    script = Script(FIFO(9, R=9), allocator=Tides((0.0, 3), (1.0, 1), (2.0, 2)), devices=2)
+    script.at(0.0, ready("n1", 2), ready("n0", 2), ready("n2", 2))
+    script.at(1.0, m.RunResumed())
+    assert [node.id for node in script.controller.fleet.nodes.values() if node.closing] == ["n0", "n1"]
+    script.at(2.0, m.RunResumed())
+    assert [node.id for node in script.controller.fleet.nodes.values() if node.closing] == ["n1"], "it was ready first"
 
 
 def test_who_must_move_waits_for_a_place_and_goes_before_those_that_wait_for_a_start() -> None:
@@ -94,9 +103,9 @@ def test_who_must_move_waits_for_a_place_and_goes_before_those_that_wait_for_a_s
     full = script.at(1.0, m.TrialWarned("t-00000", 1, "x"), m.NodeNotice("n9", 2.0), m.RunResumed())
     assert not moved(full) and not released(full), "there is no place, and nobody is driven off"
     step = script.at(2.0, reported("t-00000", 9, 0.5), paused("t-00000", 9))
-    assert moved(step) == {"t-00001": (m.Slot("n0", 0),)}
+    assert moved(step) == {"t-00001": (m.Slot("n1", 0),)}
     assert not [c for c in step.commands if isinstance(c, m.StartTrial)]
-    assert released(script.at(3.0, resized(script, "t-00001"))) == ["n1"]
+    assert released(script.at(3.0, resized(script, "t-00001"))) == ["n0"]
 
 
 def test_machines_that_still_boot_are_given_up_first_and_at_once() -> None:
@@ -110,29 +119,29 @@ def test_machines_that_were_to_be_given_up_are_kept_before_new_ones_are_asked_fo
     script = Script(FIFO(9, R=9), allocator=Tides((0.0, 2), (1.0, 1), (2.0, 3)), devices=2)
     script.at(0.0, ready("n0", 2), ready("n1", 2))
     script.at(1.0, reported("t-00003", 9, 0.5), paused("t-00003", 9))
-    assert script.controller.fleet.nodes["n1"].closing
+    assert script.controller.fleet.nodes["n0"].closing
     step = script.at(2.0, m.RunResumed())
     assert added(step) == ["n2"] and not released(step)
-    assert [c.slots for c in step.commands if isinstance(c, m.StartTrial)] == [(m.Slot("n1", 1),)]
+    assert [c.slots for c in step.commands if isinstance(c, m.StartTrial)] == [(m.Slot("n0", 1),)]
 
 
 def test_a_machine_that_is_given_up_and_then_taken_away_is_treated_like_any_other() -> None:
     script = Script(FIFO(9, R=9), allocator=Tides((0.0, 2), (1.0, 1)))
     script.at(0.0, ready("n0"), ready("n1"))
     script.at(1.0, m.RunResumed())
-    notice = script.at(2.0, m.NodeNotice("n1", 5.0))
+    notice = script.at(2.0, m.NodeNotice("n0", 5.0))
     assert notice.commands == (m.PauseTrial(notice.commands[0].id, "t-00001", 1, 3.0),)
-    assert released(script.at(3.0, reported("t-00001", 1, 0.5), paused("t-00001", 1))) == ["n1"]
+    assert released(script.at(3.0, reported("t-00001", 1, 0.5), paused("t-00001", 1))) == ["n0"]
 
 
 def test_a_machine_lost_while_its_trial_moves_off_costs_that_trial_only() -> None:
     script = Script(FIFO(3, R=9), allocator=Tides((0.0, 2), (1.0, 1)), devices=2)
     script.at(0.0, ready("n0", 2), ready("n1", 2))
     step = script.at(1.0, reported("t-00001", 9, 0.5), paused("t-00001", 9))
-    assert moved(step) == {"t-00002": (m.Slot("n0", 1),)}
-    lost = script.at(2.0, m.NodeLost("n1", "revoked"))
+    assert moved(step) == {"t-00002": (m.Slot("n1", 1),)}
+    lost = script.at(2.0, m.NodeLost("n0", "revoked"))
     assert [(c.trial, c.slots) for c in lost.commands if isinstance(c, m.StartTrial)] == [
-        ("t-00002", (m.Slot("n0", 1),))
+        ("t-00002", (m.Slot("n1", 1),))
     ]
 
 
@@ -143,9 +152,9 @@ def test_trials_that_share_devices_move_too() -> None:
     step = script.at(
         1.0, reported("t-00000", 9, 0.5), paused("t-00000", 9), reported("t-00002", 9, 0.5), paused("t-00002", 9)
     )
-    assert moved(step) == {"t-00004": (m.Slot("n0", 0, 0),), "t-00005": (m.Slot("n0", 1, 0),)}
+    assert moved(step) == {"t-00004": (m.Slot("n1", 0, 0),), "t-00005": (m.Slot("n1", 1, 0),)}
     script.at(2.0, resized(script, "t-00004"))
-    assert released(script.at(3.0, resized(script, "t-00005"))) == ["n1"]
+    assert released(script.at(3.0, resized(script, "t-00005"))) == ["n0"]
 
 
 def test_an_allocator_that_wants_no_machine_for_what_waits_ends_the_run_with_a_message() -> None:

@@ -39,7 +39,7 @@ def test_a_trial_wider_than_a_machine_gets_whole_machines_or_nothing() -> None:
         free.add_node(node, 2)
     one(free)
     assert free.take(6) is None and free.take(3) is None and len(free) == 5
-    assert free.take(4) == (Slot("n1", 0), Slot("n1", 1), Slot("n2", 0), Slot("n2", 1))
+    assert free.take(4) == (Slot("n1", 0), Slot("n1", 1), Slot("n0", 0), Slot("n0", 1))
 
 
 def test_a_trial_that_grows_keeps_what_it_holds_where_it_can() -> None:
@@ -49,17 +49,17 @@ def test_a_trial_that_grows_keeps_what_it_holds_where_it_can() -> None:
     held = free.take(2)
     assert held is not None
     wider = free.resize(held, 4)
-    assert wider == (*held, Slot("n0", 2), Slot("n0", 3)) and len(free) == 4
-    assert free.resize(wider, 8) == (*wider, *(Slot("n1", device) for device in range(4)))
+    assert wider == (*held, Slot("n1", 2), Slot("n1", 3)) and len(free) == 4
+    assert free.resize(wider, 8) == (*wider, *(Slot("n0", device) for device in range(4)))
     assert len(free) == 0
 
 
 def test_a_trial_that_cannot_grow_where_it_is_moves_or_stays() -> None:
     free = FreeSlots()
-    free.add_node("n0", 2)
-    free.add_node("n1", 4)
+    free.add_node("n0", 4)
+    free.add_node("n1", 2)
     first, _ = one(free), one(free)
-    assert free.resize((first,), 3) == (Slot("n1", 0), Slot("n1", 1), Slot("n1", 2))
+    assert free.resize((first,), 3) == (Slot("n0", 0), Slot("n0", 1), Slot("n0", 2))
     assert free.resize((first,), 3) is None and len(free) == 1
 
 
@@ -73,11 +73,31 @@ def test_a_trial_that_shrinks_gives_up_its_last_slots() -> None:
     assert free.resize(held, 3) is None, "it would straddle"
 
 
-def test_the_devices_of_the_machine_that_came_first_go_first() -> None:
+def test_the_devices_of_the_newest_machine_go_first() -> None:
     free = FreeSlots()
-    free.add_node("n1", 2)
     free.add_node("n0", 1)
-    assert [one(free) for _ in range(3)] == [Slot("n1", 0), Slot("n1", 1), Slot("n0", 0)]
+    free.add_node("n1", 2)
+    free.add_node("n0a", 1)
+    assert [one(free) for _ in range(4)] == [Slot("n0a", 0), Slot("n1", 0), Slot("n1", 1), Slot("n0", 0)]
+
+
+def test_of_machines_that_fit_equally_well_the_newest_is_used() -> None:
+    free = machines(2, 4, 4, 4)
+    assert free.take(3) == (Slot("n3", 0), Slot("n3", 1), Slot("n3", 2))
+    assert free.take(4) == tuple(Slot("n2", device) for device in range(4))
+    free = machines(1, 1)
+    assert free.take(HALF) == (Slot("n1", 0, 0),)
+
+
+def test_exactly_these_devices_can_be_had_if_nobody_is_on_any_of_them() -> None:
+    free = machines(2, 2)
+    taken = one(free)
+    assert not free.claim([Slot("n0", 1), taken]) and not free.claim([Slot("n2", 0)]) and len(free) == 3
+    assert free.claim([Slot("n0", 1), Slot("n1", 1)]) and len(free) == 1
+    assert one(free) == Slot("n0", 0) and free.take() is None
+    free.give(Slot("n1", 1))
+    free.close_node("n1")
+    assert not free.claim([Slot("n1", 1)])
 
 
 def test_what_comes_back_goes_out_again_lowest_first() -> None:
@@ -91,21 +111,21 @@ def test_what_comes_back_goes_out_again_lowest_first() -> None:
 
 def test_a_machine_that_was_taken_out_gets_nothing_back() -> None:
     free = FreeSlots()
-    free.add_node("n0", 2)
-    free.add_node("n1", 1)
+    free.add_node("n0", 1)
+    free.add_node("n1", 2)
     taken = one(free)
-    free.remove_node("n0")
+    free.remove_node("n1")
     free.give(taken)
-    assert len(free) == 1 and one(free) == Slot("n1", 0)
+    assert len(free) == 1 and one(free) == Slot("n0", 0)
 
 
 def test_the_order_stays_when_a_machine_is_taken_out() -> None:
     free = FreeSlots()
-    for node in ("n0", "n1"):
-        free.add_node(node, 2)
+    for node in ("n0", "n1", "n2"):
+        free.add_node(node, 1)
     free.take()
-    free.remove_node("n0")
-    assert [one(free) for _ in range(2)] == [Slot("n1", 0), Slot("n1", 1)]
+    free.remove_node("n2")
+    assert [one(free) for _ in range(2)] == [Slot("n1", 0), Slot("n0", 0)]
 
 
 def machines(*devices: int) -> FreeSlots:
@@ -135,7 +155,7 @@ def test_a_part_goes_to_the_fullest_device_that_has_room_for_it() -> None:
     assert part(free, HALF) == Slot("n1", 0, 0), "a quarter of the first is left"
     free.give(first)
     assert part(free, QUARTER) == Slot("n1", 0, 1), "a half of it is left, and of the first three quarters"
-    assert one(free) == Slot("n2", 0), "a whole device stayed free for a whole trial"
+    assert one(free) == Slot("n0", 0), "a whole device stayed free for a whole trial"
 
 
 def test_a_device_is_free_for_a_whole_trial_only_when_nobody_is_on_it() -> None:
@@ -160,11 +180,11 @@ def test_a_part_grows_where_it_is_as_far_as_there_is_room_and_moves_otherwise() 
     free = machines(1, 1)
     slot, neighbour = part(free, QUARTER), part(free, HALF)
     assert free.resize((slot,), HALF) == (slot,) and free.capacity == 1
-    assert free.resize((slot,), 1) == (Slot("n1", 0),), "it is not alone on its device"
+    assert free.resize((slot,), 1) == (Slot("n0", 0),), "it is not alone on its device"
     free.give(neighbour)
-    free.give(Slot("n1", 0))
+    free.give(Slot("n0", 0))
     assert free.resize((slot,), 1) == (slot,) and free.capacity == 1
-    assert free.resize((slot,), 2) == (slot, Slot("n1", 0)) and free.capacity == 0
+    assert free.resize((slot,), 2) == (slot, Slot("n0", 0)) and free.capacity == 0
 
 
 def test_what_a_trial_leaves_of_its_device_is_free_once_it_has_become_narrower() -> None:
@@ -180,30 +200,30 @@ def test_what_a_trial_leaves_of_its_device_is_free_once_it_has_become_narrower()
 def test_a_trial_that_was_to_get_its_whole_device_and_does_not_leaves_the_rest_to_others() -> None:
     free = machines(1, 1)
     slot = part(free, HALF)
-    assert free.resize((slot,), 2) == (slot, Slot("n1", 0))
-    free.remove_node("n1")
+    assert free.resize((slot,), 2) == (slot, Slot("n0", 0))
+    free.remove_node("n0")
     free.keep(slot, HALF)
     assert free.capacity == HALF
 
 
 def test_nothing_of_a_closed_machine_is_handed_out_until_it_is_opened_again() -> None:
-    free = machines(2, 1)
+    free = machines(1, 2)
     held = part(free, HALF)
-    free.close_node("n0")
-    assert (free.capacity, free.room(HALF), free.take(2)) == (1, 2, None)
-    assert free.resize((held,), HALF) == (Slot("n1", 0, 0),)
+    free.close_node("n1")
+    assert (free.capacity, free.room(HALF), free.take(2), free.machines) == (1, 2, None, {"n0": 1})
+    assert free.resize((held,), HALF) == (Slot("n0", 0, 0),)
     free.give(held)
-    assert free.capacity == HALF and free.in_use("n0") == 0
-    free.open_node("n0")
-    assert free.capacity == 2 + HALF and free.take(2) == (Slot("n0", 0), Slot("n0", 1))
+    assert free.capacity == HALF and free.in_use("n1") == 0
+    free.open_node("n1")
+    assert free.capacity == 2 + HALF and free.take(2) == (Slot("n1", 0), Slot("n1", 1))
 
 
 def test_a_gang_on_several_machines_leaves_only_the_one_that_is_closed() -> None:
     free = machines(2, 2, 2)
     held = free.take(4)
     assert held is not None
-    free.close_node("n0")
-    assert free.resize(held, 4) == (*held[2:], Slot("n2", 0), Slot("n2", 1))
+    free.close_node("n2")
+    assert free.resize(held, 4) == (*held[2:], Slot("n0", 0), Slot("n0", 1))
 
 
 class AgainstASet(RuleBasedStateMachine):
@@ -236,7 +256,7 @@ class AgainstASet(RuleBasedStateMachine):
     @precondition(lambda self: self.free)
     @rule()
     def take(self) -> None:
-        expected = min(self.free, key=lambda slot: (self.order.index(slot.node), slot.device))
+        expected = min(self.free, key=lambda slot: (-self.order.index(slot.node), slot.device))
         assert one(self.real) == expected
         self.free.remove(expected)
         self.taken.append(expected)
@@ -389,5 +409,5 @@ def test_a_wide_trial_that_shrinks_off_a_machine_that_goes_keeps_what_it_has_on_
         free.add_node(node, 2)
     held = free.take(6)
     assert held is not None
-    free.close_node("n2")
+    free.close_node("n0")
     assert free.resize(held, 4) == held[:4]

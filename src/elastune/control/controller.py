@@ -169,7 +169,10 @@ class Controller:
         if target.done:
             self._end("succeeded", target.done)
             return
-        if self.fleet.aim(target.machines):
+        surplus = self.fleet.surplus(target.machines)
+        if surplus > 0:
+            self.fleet.give_up(surplus, *self._schedule.places(target, self.trials))
+        elif surplus < 0 and self.fleet.keep_again(-surplus):
             self._ask_for_more()
             target = self._ask_for_target()
         self._schedule.follow(target, self.trials)

@@ -4,13 +4,13 @@ machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from elastune.allocate.base import MachineView
 from elastune.control.spending import Spending
 from elastune.control.state import Node
 from elastune.messages import NodeReady, Slot
-from elastune.place import FreeSlots
+from elastune.place import FreeSlots, to_give_up
 from elastune.spec import Width, share_of
 
 
@@ -23,35 +23,36 @@ class Fleet:
         self.free = FreeSlots()
         self._asked_for = 0
 
-    def aim(self, wanted: int) -> bool:
-        """Choose the machines to keep, so that there are no more than `wanted` besides those that are being taken away.
-        Of those that are given up nothing is handed out; they are the first to be kept when more are wanted again.
-        Says whether there is more to hand out than before.
+    def surplus(self, wanted: int) -> int:
+        """How many machines there are more than are wanted, besides those that are given up or being taken away."""
+        return len(self.nodes) - len(self._going) - wanted
+
+    def give_up(self, number: int, wanted: Mapping[str, Width], placed: Mapping[str, tuple[Slot, ...]]) -> None:
+        """Choose so many machines that are not kept. Nothing of them is handed out any more.
+
+        What still boots can be done without best, and of that what was asked for last. Then it depends on the trials:
+        what is `wanted` for them, and where they are `placed`.
         """
-        missing = wanted - self._kept
-        if missing < 0:
-            newest_first = [node for node in reversed(self.nodes.values()) if node.id not in self._going]
-            for node in sorted(newest_first, key=self._use)[:-missing]:
-                node.closing = True
-                self._going[node.id] = node
-                self.free.close_node(node.id)
-        if missing <= 0:
-            return False
-        oldest_first = [node for node in self.nodes.values() if node.closing and not node.draining]
-        again = sorted(oldest_first, key=self._use, reverse=True)[:missing]
+        still_boot = [node.id for node in self.nodes.values() if not node.devices and node.id not in self._going]
+        chosen = still_boot[::-1][:number]
+        if len(chosen) < number:
+            chosen.extend(to_give_up(number - len(chosen), wanted, placed, self.free.machines))
+        for node_id in chosen:
+            self.nodes[node_id].closing = True
+            self._going[node_id] = self.nodes[node_id]
+            self.free.close_node(node_id)
+
+    def keep_again(self, number: int) -> bool:
+        """When more are wanted, those that were to be given up are kept before others are asked for: the ones that are
+        used most, and of those the last that was chosen. Says whether there is more to hand out than before.
+        """
+        last_first = [node for node in reversed(self._going.values()) if not node.draining]
+        again = sorted(last_first, key=lambda node: self.free.in_use(node.id), reverse=True)[:number]
         for node in again:
             node.closing = False
             del self._going[node.id]
             self.free.open_node(node.id)
         return bool(again)
-
-    @property
-    def _kept(self) -> int:
-        return len(self.nodes) - len(self._going)
-
-    def _use(self, node: Node) -> tuple[bool, int]:
-        """What still boots can be done without best, then that of which the fewest devices are in use."""
-        return node.devices > 0, self.free.in_use(node.id)
 
     @property
     def to_leave(self) -> list[str]:
@@ -63,7 +64,7 @@ class Fleet:
         away.
         """
         release = [node.id for node in self._going.values() if not node.trials]
-        add = [f"n{self._asked_for + number}" for number in range(wanted - self._kept)]
+        add = [f"n{self._asked_for + number}" for number in range(-self.surplus(wanted))]
         self._asked_for += len(add)
         self.nodes.update((node_id, Node(node_id)) for node_id in add)
         return add, release
@@ -111,6 +112,13 @@ class Fleet:
 
     def resize(self, trial: str, held: tuple[Slot, ...], width: Width) -> tuple[Slot, ...] | None:
         return self._hold(trial, self.free.resize(held, width))
+
+    def move(self, trial: str, held: tuple[Slot, ...], slots: tuple[Slot, ...]) -> bool:
+        """Whether the trial can have these slots in exchange for those that it holds; if so, it has them too."""
+        if not self.free.claim([slot for slot in slots if slot not in held]):
+            return False
+        self._hold(trial, slots)
+        return True
 
     def settle(self, trial: str, slots: tuple[Slot, ...], width: Width, given_up: Iterable[Slot]) -> None:
         """A trial is on these slots with this width, and needs others that it had, or was to have, no longer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from elastune import messages as m
 from elastune.allocate.base import Target
 from elastune.control.answer import Answer
+from elastune.control.displace import Move, displace
 from elastune.control.fleet import Fleet
 from elastune.control.state import Trial
 from elastune.messages import Slot
@@ -19,6 +20,8 @@ class Schedule:
         self.waiting: dict[str, None] = {}
         self.widths: dict[str, Width] = {}
         """Of the trials that hold slots: what they have, or were last told to take."""
+        self._moves: dict[str, Move] = {}
+        """Those that make room for others, until the last of them has happened."""
 
     def queue(self, trial: Trial) -> None:
         self.waiting[trial.id] = None
@@ -31,7 +34,7 @@ class Schedule:
 
     def follow(self, target: Target, trials: dict[str, Trial]) -> None:
         """Pause who shall run no longer, make narrower, move off machines that are given up, make wider, and start whom
-        there is a place for.
+        there is a place for. Where there would be one if others moved, they do.
         """
         changes = []
         for trial_id, width in self.widths.items():
@@ -39,20 +42,57 @@ class Schedule:
             if wanted is None:
                 self.pause(trials[trial_id], None)
             elif wanted != width and (wanted := _checked(trial_id, wanted)) != width:
-                changes.append((1 if wanted > width else -1, trial_id, wanted))
+                changes.append((1 if wanted > width else -1, -wanted, trial_id))
         for trial_id in self._fleet.to_leave:
             if target.widths.get(trial_id) == self.widths[trial_id]:
-                changes.append((0, trial_id, self.widths[trial_id]))
-        for _, trial_id, wanted in sorted(changes, key=lambda change: change[0]):
-            self.resize(trials[trial_id], wanted)
-        for trial_id in [trial_id for trial_id in target.widths if trial_id not in self.widths]:
-            self.start(trials[trial_id], target.widths[trial_id])
+                changes.append((0, -self.widths[trial_id], trial_id))
+        without: dict[str, Width] = {}
+        for _, negative, trial_id in sorted(changes, key=lambda change: change[:2]):  # the widest first
+            if not self.resize(trials[trial_id], -negative):
+                without[trial_id] = -negative
+        starting = [trial_id for trial_id in target.widths if trial_id not in self.widths]
+        for trial_id in starting:
+            width = _checked(trial_id, target.widths[trial_id])
+            if not self.start(trials[trial_id], width):
+                without[trial_id] = width
+        if without or self._moves:
+            self._make_room(without, trials, starting)
 
-    def start(self, trial: Trial, width: Width) -> None:
-        width = _checked(trial.id, width)
+    def _make_room(self, without: dict[str, Width], trials: dict[str, Trial], starting: list[str]) -> None:
+        """Move others together for those that have no place. Nobody else is displaced until that has happened: then
+        they find their place themselves.
+        """
+        if not self._carry_on(trials):
+            started = [trial_id for trial_id in starting if trial_id not in without]
+            self._moves = displace(without, self.widths, trials, self._fleet, started)
+            self._carry_on(trials)
+
+    def _carry_on(self, trials: dict[str, Trial]) -> bool:
+        """Tell those to move whose new place is free by now. Says whether anybody is on the way; if not, the rest is
+        dropped: who is in the way will not go.
+        """
+        for trial_id, (before, after) in list(self._moves.items()):
+            trial = trials[trial_id]
+            if trial.leaving or trial.slots != before or trial.next_slots not in ((), after):
+                del self._moves[trial_id]
+            elif not trial.next_slots and self._fleet.move(trial_id, before, after):
+                trial.next_slots = after
+                self._tell_to_move(trial, after)
+        if not any(trials[trial_id].next_slots for trial_id in self._moves):
+            self._moves = {}
+        return bool(self._moves)
+
+    def places(self, target: Target, trials: dict[str, Trial]) -> tuple[dict[str, Width], dict[str, tuple[Slot, ...]]]:
+        """Of the trials that hold slots and shall go on: what they are to have, and where they are or will be."""
+        staying = [t for t in self.widths if t in target.widths and not trials[t].leaving]
+        wanted = {trial_id: _checked(trial_id, target.widths[trial_id]) for trial_id in staying}
+        return wanted, {trial_id: trials[trial_id].next_slots or trials[trial_id].slots for trial_id in staying}
+
+    def start(self, trial: Trial, width: Width) -> bool:
+        """Says whether there is a place."""
         slots = self._fleet.take(trial.id, width)
         if slots is None:
-            return
+            return False
         del self.waiting[trial.id]
         self.widths[trial.id] = trial.width = width
         trial.slots = slots
@@ -75,16 +115,21 @@ class Schedule:
                 share=float(share_of(width)),
             )
         )
+        return True
 
-    def resize(self, trial: Trial, width: Width) -> None:
-        """Told once: until it has happened, and while the trial leaves, its width stays what it is."""
+    def resize(self, trial: Trial, width: Width) -> bool:
+        """Told once: until it has happened, and while the trial leaves, its width stays what it is. Says whether there
+        is a place.
+        """
         if trial.leaving or trial.next_slots:
-            return
+            return True
         slots = self._fleet.resize(trial.id, trial.slots, width)
-        if slots is not None:
-            trial.next_slots = slots
-            self.widths[trial.id] = width
-            self._tell_to_move(trial, slots)
+        if slots is None:
+            return False
+        trial.next_slots = slots
+        self.widths[trial.id] = width
+        self._tell_to_move(trial, slots)
+        return True
 
     def resized(self, trial: Trial, slots: tuple[Slot, ...]) -> None:
         """The trial is where it was told to go; what it held before and needs no longer is free."""

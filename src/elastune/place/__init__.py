@@ -1,5 +1,7 @@
 """Which trial runs on which machine."""
 
 from elastune.place.free import FreeSlots
+from elastune.place.give_up import to_give_up
+from elastune.place.repack import repack
 
-__all__ = ["FreeSlots"]
+__all__ = ["FreeSlots", "repack", "to_give_up"]

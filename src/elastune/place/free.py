@@ -2,13 +2,15 @@
 
 A trial that is narrower than a machine never straddles two; a wider one gets whole machines. Trials with a part of a
 device are packed: the fullest device that still has room is used first, so that whole ones stay free for whole trials,
-and each has a lane of its own there. Ties go to the machine that came first, to its lowest device and to its lowest
-lane, so that the same history always gives the same places.
+and each has a lane of its own there. Ties go to the machine that came last, to its lowest device and to its lowest
+lane, so that the same history always gives the same places, and the oldest machines, which have been paid for longest,
+have the least to lose when there are to be fewer.
 """
 
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from fractions import Fraction
 from heapq import heappop, heappush
@@ -18,7 +20,7 @@ from elastune.messages import Slot
 from elastune.spec import Width
 
 _Place = tuple[int, str, int]
-"""A device: the number of its machine in the order in which they came, the machine, the device."""
+"""A device: the number of its machine, which is the lower the later it came, the machine, the device."""
 
 
 @dataclass(slots=True)
@@ -41,7 +43,7 @@ class FreeSlots:
     def __init__(self) -> None:
         self._machines: dict[str, _Machine] = {}
         self._queue: list[tuple[int, str]] = []
-        """Machines that may have a free device, first come first; who has not, or is gone, is skipped."""
+        """Machines that may have a free device, the newest first; who has not, or is gone, is skipped."""
         self._count = 0
         self._room: dict[_Place, Fraction] = {}
         """What is left of the devices that are shared, where that is anything."""
@@ -71,9 +73,9 @@ class FreeSlots:
     # ------------------------------------------------------------------------------------------------------- machines
 
     def add_node(self, node: str, devices: int) -> None:
-        self._machines[node] = _Machine(self._joined, devices, list(range(devices)))
-        heappush(self._queue, (self._joined, node))
         self._joined += 1
+        self._machines[node] = _Machine(-self._joined, devices, list(range(devices)))
+        heappush(self._queue, (-self._joined, node))
         self._count += devices
 
     def remove_node(self, node: str) -> None:
@@ -98,6 +100,11 @@ class FreeSlots:
             self._enqueue(machine, node)
             for device in machine.lanes:
                 self._count_room(machine, node, device)
+
+    @property
+    def machines(self) -> dict[str, int]:
+        """The devices of the machines of which something can be handed out, in the order in which they came."""
+        return {node: machine.devices for node, machine in self._machines.items() if not machine.closed}
 
     def in_use(self, node: str) -> int:
         """Devices of a machine that somebody is on."""
@@ -144,6 +151,16 @@ class FreeSlots:
         if fitting:
             return self._take_from(min(fitting, key=lambda m: (len(m[1].free), m[1].order))[0], width)
         return self._take_whole(width)
+
+    def claim(self, slots: Collection[Slot]) -> bool:
+        """Take these whole devices, if nobody is on any of them."""
+        for slot in slots:
+            if self._is_closed(slot.node) or slot.device not in self._machines[slot.node].free:
+                return False
+        for slot in slots:
+            self._machines[slot.node].free.remove(slot.device)
+        self._count -= len(slots)
+        return True
 
     def resize(self, held: tuple[Slot, ...], width: Width) -> tuple[Slot, ...] | None:
         """Slots for a trial that holds some and shall be wider or narrower, or leave a machine that is closed; it keeps
