@@ -41,6 +41,8 @@ def test_every_complete_python_block_runs_and_every_experiment_loads(
     for number, block in enumerate(blocks(page, "python")):
         name = f"docs_{page.stem}_{number}"  # not __main__: what is meant for Ray stands behind that guard
         exec(compile(block, f"{page.name} block {number}", "exec"), {"__name__": name})
+    for block in blocks(page, "yaml profile"):
+        (tmp_path / "exp.profile.yaml").write_text(block)
     for number, block in enumerate(blocks(page, "yaml")):
         path = tmp_path / f"{number}.yaml"
         path.write_text(block)
@@ -60,7 +62,7 @@ def test_what_is_meant_for_ray_runs_as_a_script(page: Path, block: str, tmp_path
 
 def test_every_block_has_a_kind_that_is_known() -> None:
     kinds = {kind for page in PAGES for kind in re.findall(r"^```(.+)$", page.read_text(), re.MULTILINE)}
-    assert kinds <= {"python", "python on-ray", "python part", "yaml"}
+    assert kinds <= {"python", "python on-ray", "python part", "yaml", "yaml profile"}
 
 
 @each_page
