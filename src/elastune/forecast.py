@@ -129,6 +129,9 @@ class Forecast:
                 f"{row['cost_usd']:.2f}",
                 Text(", ".join(notes), "dim"),
             )
+        rest_usd = float(self.cost_usd.mean()) - sum(row["cost_usd"] for row in self.stages())
+        if rest_usd >= 0.005:
+            table.add_row(*[""] * (6 + several), f"{rest_usd:.2f}", Text("data, minimum charges", "dim"))
         return table
 
     def _summary(self) -> Table:

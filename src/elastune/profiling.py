@@ -108,6 +108,7 @@ class Profiled:
         return [
             ("a step on one device", self.profile.step),
             ("to begin a trial", self.profile.start),
+            ("in a new process, more", self.profile.cold_start),
             ("to be given a machine", self.cloud.request),
             ("until it is ready", self.cloud.boot),
         ]

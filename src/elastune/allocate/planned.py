@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from elastune.allocate.base import Allocator, Target, View
 from elastune.errors import Infeasible
@@ -105,7 +106,9 @@ class Planned(Allocator):
             bracket.running, bracket.waiting = [], []
         for trial in view.widths:
             bracket_of[view.stage(trial)].running.append(trial)
-        for trial in view.waiting:
+        # One bracket needs no more of a long queue than it has devices for.
+        most = None if len(self._brackets) > 1 else max(stage.devices for stage in self._brackets[0].planned)
+        for trial in islice(view.waiting, most):
             bracket_of[view.stage(trial)].waiting.append(trial)
 
     def _enter_stage(self, bracket: _Bracket, view: View, at_s: float) -> None:

@@ -1,6 +1,7 @@
 """Width by width, for some time each: how a training job is measured.
 
 All devices are kept busy at every width, as they are in a run, so that what is measured has the same neighbours.
+Half-way through all trials leave and begin again, as they do between two stages.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Stepwise(Allocator):
         self._phase = -1
         self._until_s = 0.0
         self._steps = 0
+        self._begun_again = False
 
     def stepped(self, width: Width, seconds: float) -> None:
         if 0 <= self._phase < len(self.widths) and width == self.widths[self._phase]:
@@ -44,10 +46,16 @@ class Stepwise(Allocator):
             return Target(self.machines, {})
         while self._phase < 0 or (at_s >= self._until_s and self._steps >= LEAST_STEPS * self._side_by_side()):
             self._phase, self._until_s, self._steps = self._phase + 1, at_s + self.seconds, 0
+            self._begun_again = False
             if self._phase == len(self.widths):
                 return Target(0, {}, done="every width was measured")
+        half_s = self._until_s - self.seconds / 2
+        if at_s >= half_s and not self._begun_again:
+            if view.widths:
+                return Target(self.machines, {})
+            self._begun_again = True
         trials = [*view.widths, *view.waiting][: self._side_by_side()]
-        wake_s = self._until_s if at_s < self._until_s else at_s + self.seconds / 4
+        wake_s = next((when_s for when_s in (half_s, self._until_s) if at_s < when_s), at_s + self.seconds / 4)
         return Target(self.machines, dict.fromkeys(trials, self.widths[self._phase]), wake_s)
 
     def _side_by_side(self) -> int:

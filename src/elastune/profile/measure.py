@@ -20,6 +20,8 @@ from elastune.profile.scaling import Scaling
 class _Attempt:
     number: int
     width: int
+    cold: bool
+    """Whether it began in a process where nothing has trained yet."""
     began_s: float
     reported_s: float | None = None
 
@@ -30,11 +32,13 @@ class Measured:
 
     steps: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     firsts: list[tuple[int, float]] = field(default_factory=list)
+    cold_firsts: list[tuple[int, float]] = field(default_factory=list)
     leaves: list[float] = field(default_factory=list)
     requests: list[float] = field(default_factory=list)
     boots: list[float] = field(default_factory=list)
     _attempts: dict[str, _Attempt] = field(default_factory=dict)
     _asked_s: dict[str, float] = field(default_factory=dict)
+    _used: set[m.Slot] = field(default_factory=set)
 
     @classmethod
     def of(cls, records: Iterable[m.Record]) -> Measured:
@@ -52,7 +56,7 @@ class Measured:
                     self._reported(event, at_s, together)
                 case m.TrialResized():
                     if attempt := self._attempt(event):
-                        attempt.width, attempt.began_s, attempt.reported_s = len(event.slots), at_s, None
+                        self._attempts[event.trial] = self._begin(event.attempt, event.slots, at_s)
                 case m.TrialPaused():
                     if (attempt := self._attempt(event)) and attempt.reported_s is not None:
                         self.leaves.append(at_s - attempt.reported_s)
@@ -63,9 +67,14 @@ class Measured:
         for command in record.commands:
             match command:
                 case m.StartTrial(share=1.0):
-                    self._attempts[command.trial] = _Attempt(command.attempt, len(command.slots), at_s)
+                    self._attempts[command.trial] = self._begin(command.attempt, command.slots, at_s)
                 case m.AddNode():
                     self._asked_s[command.node] = at_s
+
+    def _begin(self, number: int, slots: tuple[m.Slot, ...], at_s: float) -> _Attempt:
+        cold = not self._used.issuperset(slots)
+        self._used.update(slots)
+        return _Attempt(number, len(slots), cold, at_s)
 
     def _attempt(self, event: m.TrialEvent) -> _Attempt | None:
         attempt = self._attempts.get(event.trial)
@@ -77,7 +86,8 @@ class Measured:
         if attempt is None:
             return
         if attempt.reported_s is None:
-            self.firsts.append((attempt.width, at_s - attempt.began_s))
+            firsts = self.cold_firsts if attempt.cold else self.firsts
+            firsts.append((attempt.width, at_s - attempt.began_s))
             attempt.reported_s = at_s
         elif at_s > attempt.reported_s:
             number = together[event.trial]
@@ -91,9 +101,18 @@ class Measured:
         step, scaling = fit_scaling(self.steps)
         # What a beginning takes more than the step that ends it, and the leaving before the next.
         leave_s = fmean(self.leaves) if self.leaves else 0.0
-        starts = [max(0.0, s - step.expected_s / scaling(w)) + leave_s for w, s in self.firsts if w in self.steps]
+        warm, cold = (
+            [max(0.0, first_s - step.expected_s / scaling(width)) for width, first_s in firsts if width in self.steps]
+            for firsts in (self.firsts, self.cold_firsts)
+        )
+        warm_s = fmean(warm) if warm else 0.0
         speedups = {width: _rounded(factor) for width, factor in scaling.speedups.items()}
-        return JobProfile(_short(step), Scaling(speedups), _short(fit_latency(starts or [leave_s])))
+        return JobProfile(
+            _short(step),
+            Scaling(speedups),
+            start=_short(fit_latency([start_s + leave_s for start_s in warm or [0.0]])),
+            cold_start=_short(fit_latency([max(0.0, start_s - warm_s) for start_s in cold or [0.0]])),
+        )
 
     def cloud(self, name: str, devices: int, price_usd_per_hour: float) -> Cloud:
         """The machines that were used."""
