@@ -130,9 +130,17 @@ def make_experiment(
     require_int("seed", seed, 0)
     require_int("machines", machines, 1)
     require_int("max_retries", max_retries, 0)
+    limits = Limits(
+        None if deadline is None else parse_duration(deadline, "deadline"),
+        None if budget is None else parse_money(budget, "budget"),
+    )
     profile, cloud = None, None
     if planning is not None:
-        profile, cloud = _planned_with(planning, devices, devices_per_trial, allocator, price)
+        _check_planning(planning, devices_per_trial, allocator, price)
+        allocator = planned = planning.allocator(algorithm, machines, limits, seed)
+        profile, cloud = planned.profile, planned.cloud
+        if devices is not None and devices != cloud.devices:
+            raise SpecError(f"devices={devices!r}: the machines of cloud {cloud.instance!r} have {cloud.devices}")
         devices, price = cloud.devices, cloud.price_usd_per_hour / cloud.devices
     devices = os.cpu_count() or 1 if devices is None else devices
     require_int("devices", devices, 1)
@@ -146,16 +154,10 @@ def make_experiment(
         )
     space = space if isinstance(space, Space) else Space(space)
     chosen = make_searcher(searcher) if searcher is not None else make_searcher("grid" if space.has_grid else "random")
-    limits = Limits(
-        None if deadline is None else parse_duration(deadline, "deadline"),
-        None if budget is None else parse_money(budget, "budget"),
-    )
     if limits.budget_usd is not None and price is None:
         raise SpecError(f"budget={budget!r} needs a price: give price='$0.10', per device and hour")
     if getattr(algorithm, "n", 1) is None and limits == Limits() and not isinstance(chosen, GridSearcher):
         raise SpecError(f"{type(algorithm).__name__}(n=None) would never end: give n, a deadline or a budget")
-    if planning is not None and profile is not None and cloud is not None:
-        allocator = planning.allocator(algorithm, profile, cloud, machines, limits, seed)
     settings = Settings(
         name=name,
         metric=metric,
@@ -188,10 +190,8 @@ def make_experiment(
     return experiment
 
 
-def _planned_with(
-    planning: object, devices: object, devices_per_trial: object, allocator: object, price: object
-) -> tuple[JobProfile, Cloud]:
-    """What a plan rests on. It says itself what machines there are and what they cost."""
+def _check_planning(planning: object, devices_per_trial: object, allocator: object, price: object) -> None:
+    """A plan says itself how many devices trials get and what they cost."""
     if not isinstance(planning, Planning):
         raise SpecError(f"planning={planning!r}: must be a Planning(profile=..., cloud=...)")
     if allocator is not None or devices_per_trial != 1:
@@ -199,10 +199,6 @@ def _planned_with(
         raise SpecError(f"planning and {given}: a plan says how many devices each trial gets; give one of them")
     if price is not None:
         raise SpecError(f"planning and price={price!r}: the price is that of the planned cloud; give it there")
-    profile, cloud = planning.load()
-    if devices is not None and devices != cloud.devices:
-        raise SpecError(f"devices={devices!r}: the machines of cloud {cloud.instance!r} have {cloud.devices}")
-    return profile, cloud
 
 
 def _width_on(machines: int, devices: int, given: object) -> Width:

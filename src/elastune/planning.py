@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elastune.algorithm.base import Algorithm
 from elastune.allocate.planned import Planned
-from elastune.errors import SpecError
-from elastune.plan.goal import Goal
+from elastune.errors import Infeasible, SpecError
+from elastune.plan.goal import Goal, choose
 from elastune.profile import Cloud, JobProfile, cloud_for, load_profile, parse_cloud
 from elastune.spec import Limits
+
+AnyCloud = str | Mapping[str, Any] | Cloud
 
 
 @dataclass(frozen=True, slots=True)
 class Planning:
     """`profile` is what `elastune profile` has measured (its file), or a JobProfile of your own. `cloud` is a machine
     type of the built-in catalog ("p3.8xlarge"), a mapping as in YAML, or a Cloud; without one it is that of the
-    profile's file.
+    profile's file. Of a list the one whose plan is best is taken: types with the same devices, because the profile is
+    the same for all.
 
     With `confidence` (0.95) the deadline is met with that probability, else in expectation. `replan` makes the plan
     anew at every barrier, `early_release` gives machines back as soon as their trials are done, `boot_ahead` asks for
@@ -27,7 +30,7 @@ class Planning:
     """
 
     profile: str | Path | JobProfile
-    cloud: str | Mapping[str, Any] | Cloud | None = None
+    cloud: AnyCloud | Sequence[AnyCloud] | None = None
     confidence: float | None = None
     replan: bool = True
     early_release: bool = True
@@ -38,24 +41,48 @@ class Planning:
             if not isinstance(getattr(self, name), bool):
                 raise SpecError(f"{name}={getattr(self, name)!r}: must be true or false")
 
-    def load(self) -> tuple[JobProfile, Cloud]:
+    def load(self) -> tuple[JobProfile, list[Cloud]]:
+        """The profile, and the types of machines to choose from."""
         if isinstance(self.profile, JobProfile):
             profile, cloud = self.profile, None
         elif isinstance(self.profile, str | Path):
             profile, cloud = load_profile(Path(self.profile))
         else:
             raise SpecError(f"profile={self.profile!r}: must be a file that 'elastune profile' wrote, or a JobProfile")
-        if isinstance(self.cloud, Cloud):
-            cloud = self.cloud
-        elif isinstance(self.cloud, str):
-            cloud = cloud_for(self.cloud)
-        elif self.cloud is not None:
-            cloud = parse_cloud(self.cloud, "cloud")
-        if cloud is None:
-            raise SpecError("cloud is missing: give a machine type, such as cloud='p3.8xlarge', or a mapping")
-        return profile, cloud
+        if self.cloud is None:
+            if cloud is None:
+                raise SpecError("cloud is missing: give a machine type, such as cloud='p3.8xlarge', or a mapping")
+            return profile, [cloud]
+        given = (self.cloud,) if isinstance(self.cloud, str | Mapping | Cloud) else self.cloud
+        if not isinstance(given, Sequence):
+            raise SpecError(f"cloud={given!r}: must be a machine type, such as 'p3.8xlarge', a mapping, or a list")
+        clouds = [_cloud(each) for each in given]
+        if not clouds:
+            raise SpecError("cloud=[]: must have at least one machine type")
+        return profile, clouds
 
-    def allocator(
+    def allocator(self, algorithm: Algorithm, machines: int, limits: Limits, seed: int) -> Planned:
+        """What carries the plan out, on the type of machine whose plan is best."""
+        profile, clouds = self.load()
+        planned = [self._on(algorithm, profile, cloud, machines, limits, seed) for cloud in clouds]
+        if len(planned) == 1:
+            return planned[0]
+        found: list[tuple[float, float, int]] = []
+        reason: Infeasible | None = None
+        for number, allocator in enumerate(planned):
+            try:
+                plans = choose(allocator.jobs(), allocator.goal)
+            except Infeasible as error:
+                reason = error
+            else:
+                cost_usd, time_s = sum(plan.cost_usd for plan in plans), max(plan.time_s for plan in plans)
+                by_time = limits.deadline_s is None and limits.budget_usd is not None
+                found.append((time_s, cost_usd, number) if by_time else (cost_usd, time_s, number))
+        if not found and reason is not None:
+            raise reason
+        return planned[min(found)[2]]
+
+    def _on(
         self, algorithm: Algorithm, profile: JobProfile, cloud: Cloud, machines: int, limits: Limits, seed: int
     ) -> Planned:
         stages = algorithm.stages()
@@ -72,3 +99,9 @@ class Planning:
                 f"at least {brackets}"
             )
         return Planned(stages, profile, cloud, machines, goal, self.replan, seed)
+
+
+def _cloud(given: Any) -> Cloud:
+    if isinstance(given, Cloud):
+        return given
+    return cloud_for(given) if isinstance(given, str) else parse_cloud(given, "cloud")
