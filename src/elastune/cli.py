@@ -78,6 +78,8 @@ def run(experiment: Path, storage: Path | None, journal: str | None, as_json: bo
     from elastune.config_file import load_experiment
 
     tuner, _ = load_experiment(experiment, with_trainable=True, storage=storage, journal=journal)
+    if tuner.experiment.cloud is not None and not quiet and not as_json:
+        Console(stderr=True).print(tuner.plan().tables(), "")
     if not quiet and not as_json:
         click.echo(f"run {tuner.path}; if it is cut short, go on with: elastune resume {tuner.path}", err=True)
     _finish(tuner, lambda: tuner.fit(progress=not quiet and not as_json), as_json)

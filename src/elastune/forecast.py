@@ -16,7 +16,6 @@ from elastune.allocate.planned import Planned
 from elastune.cost import SECONDS_PER_HOUR
 from elastune.plan.estimate import Estimate, estimate
 from elastune.plan.exact import frontier
-from elastune.plan.goal import choose
 from elastune.plan.greedy import greedy
 from elastune.plan.model import Candidate, Job, cheapest
 from elastune.plan.naive import naive_plans
@@ -172,7 +171,7 @@ class Forecast:
 def forecast(allocator: Planned) -> Forecast:
     """Plan what the allocator is about to carry out. Raises Infeasible where it cannot be."""
     goal, jobs = allocator.goal, allocator.jobs()
-    chosen = choose(jobs, goal)
+    chosen = allocator.prepare()
     done_s = max(candidate.time_s for candidate in chosen)
     deadline_s = done_s if goal.deadline_s is None else goal.deadline_s
     fronts = [frontier(job, early_release=goal.early_release, boot_ahead=goal.boot_ahead) for job in jobs]

@@ -21,6 +21,7 @@ import cloudpickle
 
 from elastune.algorithm.base import Algorithm
 from elastune.allocate import Allocator
+from elastune.allocate.planned import Planned
 from elastune.cluster.base import Cluster
 from elastune.control.controller import Controller
 from elastune.control.run import Loop, recover
@@ -182,7 +183,6 @@ class Tuner:
 
     def plan(self) -> Forecast:
         """What the run is expected to take and to cost, and what every other deadline would cost. Nothing starts."""
-        from elastune.allocate.planned import Planned
         from elastune.forecast import forecast
 
         allocator = self.experiment.allocator
@@ -218,6 +218,8 @@ class Tuner:
         if self._begun and not self._restored:
             self._path = None  # every fit is a run of its own
         self._begun = True
+        if isinstance(self.experiment.allocator, Planned) and not self._restored:
+            self._prepare(self.experiment.allocator)
         # A simulation can be repeated to the byte, so it need not survive a power cut at every turn.
         group = 1 if simulation is None else 1000
         with (
@@ -233,6 +235,12 @@ class Tuner:
         if view.best is None and view.status != "interrupted":
             raise RunFailed(f"run {result.path}: {view.reason} before any trial has reported")
         return result
+
+    def _prepare(self, planned: Planned) -> None:
+        """What cannot be planned is refused before anything is written."""
+        if planned.cloud.billing != "instance":
+            raise SpecError(f"billing={planned.cloud.billing!r} is for plans only: a run pays for machines")
+        planned.prepare()
 
     def _drive(self, journal: Journal, progress: bool, simulation: Simulation | None) -> RunView:
         """Begin a run, or go on with one, until it is over."""

@@ -65,6 +65,13 @@ class Planned(Allocator):
         self._measured: dict[Width, tuple[int, float]] = {}
         self._new_plan = False
         self._cost_usd = 0.0
+        self._prepared: list[Candidate] | None = None
+
+    def prepare(self) -> list[Candidate]:
+        """The plan to begin with, for each bracket. Raises Infeasible: to be asked before anything is started."""
+        if self._prepared is None:
+            self._prepared = choose(self.jobs(), self.goal)
+        return self._prepared
 
     def jobs(self) -> list[Job]:
         """What is to be planned before the run begins: a job for each bracket."""
@@ -147,8 +154,7 @@ class Planned(Allocator):
         if view.recorded is not None:
             self._read_back(view.recorded())
             return
-        goal = self.goal if self.goal.deadline_s is None else replace(self.goal, deadline_s=self.goal.deadline_s - at_s)
-        chosen = choose(self.jobs(), goal)
+        chosen = self.prepare()
         for bracket, candidate in zip(self._brackets, chosen, strict=True):
             bracket.planned, bracket.finish_s = candidate.plan.stages, at_s + candidate.time_s
         self._cost_usd = sum(candidate.cost_usd for candidate in chosen)
