@@ -45,15 +45,19 @@ def optimize_plan(job: Job, deadline_s: float, start: Candidate) -> Candidate:
 
 
 def generate_candidates(job: Job, plan: Plan) -> list[Plan]:
-    """Each stage in turn with the next smaller allocation."""
+    """Each stage in turn without the machines that it has no use for or, if there are none, with the next smaller
+    allocation.
+    """
     found = []
     for number, stage in enumerate(plan.stages):
-        fits = allocations(stage.trials, job.cloud.devices, job.machines)
-        smaller = [devices for devices in fits if devices < stage.devices]
-        if smaller:
-            stages = list(plan.stages)
-            stages[number] = _sized(job, replace_in(stage, devices=max(smaller)))
-            found.append(replace(plan, stages=tuple(stages)))
+        smaller = _sized(job, stage)
+        if smaller.machines == stage.machines:
+            fits = allocations(stage.trials, job.cloud.devices, job.machines)
+            devices = max((each for each in fits if each < stage.devices), default=stage.devices)
+            smaller = _sized(job, replace_in(stage, devices=devices))
+        if smaller != stage:
+            stages = (*plan.stages[:number], smaller, *plan.stages[number + 1 :])
+            found.append(replace(plan, stages=stages))
     return found
 
 
@@ -65,11 +69,10 @@ def _benefit(best: Candidate, candidate: Candidate) -> float:
 
 
 def _expect(job: Job, plan: Plan) -> Candidate:
-    """With the machines that its allocations need, and no more."""
-    plan = replace(plan, stages=tuple(_sized(job, stage) for stage in plan.stages))
     expected = estimate(job, plan)
     return Candidate(expected.mean_s, expected.mean_usd, plan)
 
 
 def _sized(job: Job, stage: PlannedStage) -> PlannedStage:
+    """With the machines that its allocation needs, and no more."""
     return replace_in(stage, machines=machines_for(stage.trials, stage.devices, job.cloud.devices))
