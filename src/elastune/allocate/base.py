@@ -12,8 +12,11 @@ from elastune.spec import Width
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """A machine that can be used: since when it is paid for, and the trials on it."""
+    """A machine that was asked for and is not given up: whether it can be used, since when it is then paid for, and the
+    trials on it.
+    """
 
+    ready: bool
     billed_from_s: float
     trials: Collection[str]
 
@@ -23,7 +26,7 @@ class View:
     """What an allocator sees. `widths` has the trials that hold devices, `waiting` those that want some, in order.
 
     `free` is what nobody holds: whole devices, and what is left of those that trials share. `stage` says which stage of
-    the algorithm's schedule a trial is in, `machines` which are ready and kept, the oldest first, and `spent_usd` what
+    the algorithm's schedule a trial is in, `machines` which are held, the oldest first, and `spent_usd` what
     has been paid so far; they are asked for, because most allocators do without. While a journal is replayed,
     `recorded` gives the plan that was made at this point, to be taken instead of a new one.
     """
@@ -66,5 +69,5 @@ class Allocator(ABC):
     def allocate(self, view: View, at_s: float) -> Target:
         """Asked whenever a trial came or went, or a machine did."""
 
-    def stepped(self, width: Width, seconds: float) -> None:  # noqa: B027  most do not care
-        """Told how long an iteration took, but for the first of each attempt."""
+    def stepped(self, width: Width, seconds: float, first: bool) -> None:  # noqa: B027  most do not care
+        """Told how long an iteration took; the first since a trial was started or resized has that in it too."""

@@ -23,6 +23,8 @@ from elastune.profile.job import JobProfile
 from elastune.profile.scaling import Scaling
 from elastune.spec import Stage, Width
 
+TELLING = 0.1
+"""A first step tells how long steps take only where beginning takes no larger a part of it."""
 PRIOR_STEPS = 2
 """What was measured counts against the profile as if the profile stood for so many steps."""
 
@@ -81,7 +83,13 @@ class Planned(Allocator):
             for number, bracket in enumerate(self._brackets)
         ]
 
-    def stepped(self, width: Width, seconds: float) -> None:
+    def stepped(self, width: Width, seconds: float, first: bool) -> None:
+        if first:
+            step_s = self.profile.step.expected_s / self.profile.scaling(float(width))
+            start_s = self.profile.start.expected_s + self.profile.cold_start.expected_s
+            if start_s > TELLING * step_s:
+                return
+            seconds -= self.profile.start.expected_s
         steps, total_s = self._measured.get(width, (0, 0.0))
         self._measured[width] = (steps + 1, total_s + seconds)
 
@@ -94,7 +102,8 @@ class Planned(Allocator):
         self._sort_trials(view)
         for bracket in self._brackets:
             self._enter_stage(bracket, view, at_s)
-        held, ready = sum(self._hold(bracket, view, at_s) for bracket in self._brackets), len(view.machines())
+        held = sum(self._hold(bracket, view, at_s) for bracket in self._brackets)
+        ready = sum(machine.ready for machine in view.machines())
         widths = dict(view.widths)
         for bracket in self._brackets:
             if bracket.began_s is None and ready >= held:
@@ -167,7 +176,7 @@ class Planned(Allocator):
         busy = {trial for other in self._brackets if other is not bracket for trial in other.running}
         held_s = sorted(
             (
-                at_s - machine.billed_from_s
+                at_s - machine.billed_from_s if machine.ready else 0.0
                 for machine in view.machines()
                 if not any(trial in busy for trial in machine.trials)
             ),

@@ -14,9 +14,10 @@ class Answer:
     def __init__(self) -> None:
         self._counter = 0
         self._advice: set[str] = set()
-        self.begin()
+        self.begin(0.0)
 
-    def begin(self) -> None:
+    def begin(self, at_s: float) -> None:
+        self.at_s = at_s
         self.decisions: list[m.AnyDecision] = []
         self.commands: list[m.AnyCommand] = []
 

@@ -110,7 +110,7 @@ class Controller:
         self._index = 0
         self._changed = False
         self._resuming = False
-        self._answer.begin()
+        self._answer.begin(at_s)
         self._source.decisions = self._answer.decisions
 
     # ------------------------------------------------------------------------------------------------ the whole run
@@ -197,7 +197,7 @@ class Controller:
             self._schedule.widths,
             self._schedule.waiting,
             lambda trial: self.trials[trial].run.stage,
-            self.fleet.ready_machines,
+            self.fleet.kept_machines,
             lambda: self.fleet.spending.spent_usd(self._at_s),
             self._plans.popleft if self._plans else None,
         )
@@ -308,8 +308,8 @@ class Controller:
         if trial.over:  # it was told to stop, and its next report is where it does
             self._answer.decisions.append(m.EventHidden(self._index, "trial over"))
             return
-        if trial.reported_s is not None:
-            self._allocator.stepped(trial.width, self._at_s - trial.reported_s)
+        since_s, first = (trial.began_s, True) if trial.reported_s is None else (trial.reported_s, False)
+        self._allocator.stepped(trial.width, self._at_s - since_s, first)
         trial.reported_s = self._at_s
         trial.iteration = event.iteration
         trial.failures = 0

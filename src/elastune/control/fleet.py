@@ -82,12 +82,12 @@ class Fleet:
         if not node.draining:
             self.free.add_node(node.id, event.devices)
 
-    def ready_machines(self) -> list[MachineView]:
-        """Those that can be used and are not given up, the oldest first."""
+    def kept_machines(self) -> list[MachineView]:
+        """Those that are not given up, the oldest first."""
         return [
-            MachineView(node.billed_from_s, node.trials)
+            MachineView(node.devices > 0, node.billed_from_s, node.trials)
             for node in self.nodes.values()
-            if node.devices and node.id not in self._going
+            if node.id not in self._going
         ]
 
     def drain(self, node_id: str) -> None:

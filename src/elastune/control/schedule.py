@@ -98,7 +98,7 @@ class Schedule:
         trial.slots = slots
         trial.status, trial.leaving = "running", False
         trial.attempt += 1
-        trial.reported_s = None
+        trial.began_s, trial.reported_s = self._answer.at_s, None
         checkpoint = trial.checkpoints[-1] if trial.checkpoints else None
         self._answer.commands.append(
             m.StartTrial(
@@ -136,7 +136,7 @@ class Schedule:
         if slots == trial.next_slots:
             before, trial.slots, trial.next_slots = trial.slots, slots, ()
             trial.width = self.widths[trial.id]
-            trial.reported_s = None
+            trial.began_s, trial.reported_s = self._answer.at_s, None
             self._fleet.settle(trial.id, slots, trial.width, before)
 
     def stay(self, trial: Trial) -> None:

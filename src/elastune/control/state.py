@@ -29,6 +29,8 @@ class Trial:
     """Losses at the iterations that have a checkpoint: what keep-best goes by."""
     failures: int = 0
     """In a row, without a new iteration in between."""
+    began_s: float = 0.0
+    """When it was last started or resized."""
     reported_s: float | None = None
     """When the last report came of those since it began or was resized."""
     slots: tuple[Slot, ...] = ()

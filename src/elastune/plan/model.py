@@ -160,7 +160,7 @@ def machines_for(trials: int, devices: int, on_machine: int) -> int:
     return ceil(min(trials, devices) / (on_machine // width))
 
 
-@lru_cache(maxsize=1000)
+@lru_cache(maxsize=10_000)
 def allocations(trials: int, on_machine: int, machines: int) -> tuple[int, ...]:
     """The devices that a stage may get: a factor or a multiple of its trials that has a place on so many machines. A
     trial wider than a machine gets a multiple of its devices.
