@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -34,7 +35,13 @@ class MachineUse:
         life_s = self.to_s - self.from_s
         if life_s < 0:
             return 0.0
-        return self.price_usd_per_hour * max(life_s, self.minimum_s) / SECONDS_PER_HOUR + self.data_usd
+        paid_usd: float = life_usd(life_s, self.price_usd_per_hour, self.minimum_s)
+        return paid_usd + self.data_usd
+
+
+def life_usd(life_s: Any, price_usd_per_hour: float, minimum_s: float, larger: Callable[..., Any] = max) -> Any:
+    """What a machine costs for the time it was held; of many samples at once, with numpy's `larger`."""
+    return price_usd_per_hour * larger(life_s, minimum_s) / SECONDS_PER_HOUR
 
 
 def cost_usd(uses: Iterable[MachineUse]) -> float:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from elastune.allocate.planned import Planned
 from elastune.cost import SECONDS_PER_HOUR
+from elastune.plan.dag import dot, to_dag
 from elastune.plan.estimate import Estimate, estimate
 from elastune.plan.exact import frontier
 from elastune.plan.greedy import greedy
@@ -109,6 +110,11 @@ class Forecast:
         machines = [each.changes for each in self.expected]
         ends = [[float(end_s.mean()) for end_s in each.end_s] for each in self.expected]
         return save_plan(Path(folder), machines, ends, self.deadlines, ours, peers, self.deadline_s)
+
+    def dot(self) -> str:
+        """The execution model as graphs for graphviz: machines asked for and booting, trials, barriers."""
+        graphs = zip(self.jobs, self.chosen, strict=True)
+        return "\n".join(dot(to_dag(job, candidate.plan)) for job, candidate in graphs)
 
     def _stage_table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elastune.cost import SECONDS_PER_HOUR
+from elastune.cost import SECONDS_PER_HOUR, life_usd
 from elastune.plan.model import Job, Plan
 from elastune.profile.latency import Floats
 
@@ -61,8 +61,9 @@ class _Machines:
         count = at_s.shape[1]
         self.changes += [(float(when_s), -1) for when_s in at_s.mean(axis=0)]
         if self._cloud.billing == "instance":
-            lives_s = np.maximum(at_s - self._paid_from[:, :count], self._cloud.minimum_s)
-            self.paid_usd += lives_s.sum(axis=1) * self._cloud.price_usd_per_hour / SECONDS_PER_HOUR
+            lives_s = at_s - self._paid_from[:, :count]
+            price, minimum_s = self._cloud.price_usd_per_hour, self._cloud.minimum_s
+            self.paid_usd += life_usd(lives_s, price, minimum_s, np.maximum).sum(axis=1)
         self._paid_from = self._paid_from[:, count:]
 
 
