@@ -108,7 +108,21 @@ BAD = [
         "devices_per_trial=3: a trial is on one machine or on whole ones",
     ),
     ("devices: 2", "devices: 2, devices_per_trial: 1/0", "devices_per_trial='1/0': must be a whole number of devices"),
-    ("seed: 3", "allocator: fair", "allocator='fair': must be an object"),
+    ("seed: 3", "allocator: fair", "unknown field 'allocator'; allowed: algorithm, boot, budget"),
+    ("seed: 3", "devices: 8", "devices and cluster.devices are the same: give one of them"),
+    ("seed: 3", "machines: 2", "machines and cluster.machines are the same: give one of them"),
+    ("seed: 3", "journal: foo", "journal='foo': must be a database such as 'postgresql://user@host/database'"),
+    ("seed: 3", "journal: 3", "journal=3: must be a database"),
+    ("seed: 3", "journal: ''", "journal='': must be a database"),
+    ("seed: 3", "journal: sqlite:///x", "journal='sqlite://...': must be a database"),
+    ("seed: 3", "checkpoint_every: -3", "checkpoint_every=-3: must be a duration of at least 0"),
+    ("price: $0.50", "price: -5", "price=-5: must be an amount of at least 0 US dollars"),
+    ("price: $0.50", "price: false", "price=False: must be an amount of at least 0 US dollars"),
+    ("boot: 60s", "start: -1", "simulation.start=-1: must be a duration of at least 0"),
+    ("boot: 60s", "lifetime: 0", "simulation.lifetime=0: must be a positive duration"),
+    ("name: exp", "name: " + "x" * 300, "has 300 characters: must have at most 100"),
+    ("{choice: [2, 3, 4]}", "{uniform: [0, 1], log: true}", "a domain is a mapping with one name"),
+    ("metric: loss", "metric: null", "metric is missing"),
     ("machines: 2", "machins: 2", "unknown field 'machins'; did you mean 'machines'?"),
     ("ASHA:", "AHSA:", "did you mean 'ASHA'?"),
     ("R: 9", "R: nine", "R='nine': must be a whole number"),
@@ -121,7 +135,7 @@ BAD = [
     ("  lr: {loguniform: [1e-4, 1e-1]}\n  layers: {choice: [2, 3, 4]}\n", "  {}\n", "space is empty"),
     ("step: 30s", "stepp: 30s", "unknown field 'stepp'; did you mean 'step'?"),
     ("synthetic:", "sinthetic:", "did you mean 'synthetic'?"),
-    ("boot: 60s", "boot: -1s", "boot='-1s': must be a positive duration"),
+    ("boot: 60s", "boot: -1s", "boot='-1s': must be a duration of at least 0"),
     ("stragglers: 0.1", "stragglers: -1", "stragglers=-1: must be a number"),
     ("name: exp", "name: a/b", "name='a/b': must be letters"),
     ("seed: 3", "searcher: tppe", "searcher='tppe': did you mean 'tpe'?"),
@@ -136,7 +150,7 @@ BAD = [
     ("machines: 2", "machines: 1000000000", "must be at most 1000000"),
     ("stragglers: 0.1", "scaling: abc", "scaling='abc': must map widths to speed-ups"),
     ("stragglers: 0.1", "faults: [{at: 1m, kind: looose, target: n0}]", "did you mean 'lose'?"),
-    ("stragglers: 0.1", "faults: [{at: soon, kind: lose, target: n0}]", "at='soon': must be a positive duration"),
+    ("stragglers: 0.1", "faults: [{at: soon, kind: lose, target: n0}]", "at='soon': must be a duration of at least 0"),
     ("ASHA: {n: 12, r: 1, R: 9, eta: 3}}\ndeadline: 1h\nbudget: $5", "FIFO: {n: 3}}", "would never end"),
     (GOOD, "- a list", "must be a mapping"),
     (GOOD, "a: [unclosed", "is not YAML"),
@@ -154,7 +168,7 @@ def test_a_bad_file_is_refused_and_nothing_is_written(folder: Path, good: str, b
 
 BAD_TRAINABLES = [
     ("train.py:train", "there is no file"),
-    ("train.py", "must be 'file.py:function'"),
+    *((text, "must be 'file.py:function'") for text in ("train.py", "':'", "'train.py:'", "':train'")),
     ("no_such_module:train", "ModuleNotFoundError"),
     ("broken.py:train", "ZeroDivisionError"),
     ("fine.py:tran", "did you mean 'train'?"),
@@ -184,6 +198,43 @@ def test_a_run_that_is_not_there_is_refused(folder: Path) -> None:
 def test_storage_that_cannot_be_written_is_refused(folder: Path) -> None:
     (folder / "file").write_text("in the way")
     assert "storage='file' cannot be written" in refused("simulate", "exp.yaml", "--storage", "file")
+
+
+@pytest.mark.parametrize("command", ["status", "resume"])
+def test_a_folder_without_a_journal_is_refused_with_a_word_on_where_it_may_be(folder: Path, command: str) -> None:
+    call("simulate", "exp.yaml")
+    (folder / "runs/exp/journal.db").unlink()
+    message = refused(command, "runs/exp")
+    assert "there is no journal at runs/exp/journal.db" in message and "--journal" in message
+    assert "journal='foo': must be a database" in refused(command, "runs/exp", "--journal", "foo")
+
+
+def test_null_stands_for_the_default_in_every_section(folder: Path) -> None:
+    nulls = GOOD.replace("seed: 3\n", "").replace("stragglers: 0.1", "stragglers: null")
+    nulls = nulls.replace("noise: 0.02", "noise: null, seed: null").replace("eta: 3", "eta: null")
+    nulls = nulls.replace("name: exp", "name: null").replace("devices: 2", "devices: 2, devices_per_trial: null")
+    for name in ("seed", "searcher", "storage", "journal", "checkpoint_every", "retention", "max_retries", "planning"):
+        nulls += f"{name}: null\n"
+    nulls += "workers: {leak_limit: null, fresh_process: null}\nmachines: null\n"
+    (folder / "exp.yaml").write_text(nulls)
+    plain = GOOD.replace("seed: 3\n", "").replace("  stragglers: 0.1\n", "").replace(", noise: 0.02", "")
+    (folder / "other.yaml").write_text(plain.replace("name: exp", "name: other"))
+    for file in ("exp.yaml", "other.yaml"):
+        result = call("simulate", file)
+        assert result.exit_code == 0, result.output
+    one, two = (json.loads(call("best", f"runs/{run}", "--json").stdout) for run in ("exp", "other"))
+    assert (one["value"], one["config"]) == (two["value"], two["config"])
+
+
+def test_null_is_kept_where_an_argument_has_no_default(folder: Path) -> None:
+    (folder / "exp.yaml").write_text(GOOD.replace("n: 12", "n: null"))
+    assert json.loads(call("simulate", "exp.yaml", "--json").stdout)["status"] == "deadline"
+
+
+def test_a_quiet_simulation_says_only_the_result(folder: Path) -> None:
+    result = call("simulate", "exp.yaml", "--quiet")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "succeeded" in result.stdout
 
 
 def test_a_torn_last_record_is_dropped_with_a_warning_and_the_run_goes_on(
@@ -220,5 +271,5 @@ def test_the_journal_may_live_in_postgresql(folder: Path, postgres_server: str) 
     assert not (folder / "with-pg/exp/journal.db").exists()
     status = call("status", "with-pg/exp", "--journal", postgres_server, "--json")
     assert json.loads(status.stdout)["status"] == "succeeded"
-    assert "there is no journal at" in refused("status", "with-pg/exp")
+    assert "say where with --journal" in refused("status", "with-pg/exp")
     assert call("resume", "with-pg/exp", "--journal", postgres_server).exit_code == 0

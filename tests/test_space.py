@@ -208,6 +208,9 @@ def test_a_domain_that_cannot_be_is_refused_where_it_is_made(make: Callable[[], 
         ({"lr": {"logunifrom": [1e-4, 0.1]}}, "space.lr: unknown domain 'logunifrom': did you mean 'loguniform'"),
         ({"lr": {"loguniform": [0, 1]}}, r"space.lr: loguniform\(0, 1\): low must be above 0"),
         ({"lr": {"uniform": [0, 1, 2]}}, r"space.lr: uniform: \[0, 1, 2\]: must be the list \[low, high\]"),
+        ({"lr": {"uniform": [0, 1], "log": True}}, r"space\.lr=\{.*\}: a domain is a mapping with one name"),
+        ({"lr": {"log": True, "choice": [1]}}, "must not be named 'choice'; domains: uniform, .*grid_search"),
+        ({"a": [{"uniform": [0, 1], "choice": [1]}]}, r"space\.a\.0=\{.*\}: a domain is a mapping with one name"),
         ({"lr": {"quniform": 3}}, r"must be the list \[low, high, q\]"),
         ({"lr": {"choice": 3}}, r"space.lr: choice\(3\): must be a list of options"),
     ],
@@ -240,7 +243,7 @@ def test_the_form_of_yaml_is_read() -> None:
 
 
 def test_other_dicts_stay_what_they_are() -> None:
-    definition = {"a": {"names": [1, 2]}, "b": {"choices": "x"}, "choice": [1, 2]}
+    definition = {"a": {"names": [1, 2]}, "b": {"choices": "x", "log": True}, "choice": [1, 2]}
     assert Space(definition).sample(random.Random(0)) == definition
 
 

@@ -91,6 +91,38 @@ def test_the_same_experiment_gives_the_same_journal_and_another_seed_another(tmp
     assert bodies(tuner(tmp_path, seed=5).simulate(simulation).path) != bodies(one)
 
 
+def test_the_name_of_a_run_changes_nothing_but_names(tmp_path: Path) -> None:
+    one, two = (tuner(tmp_path, name=name).simulate(Simulation(stragglers=0.3)) for name in ("one", "a-second"))
+    assert one.view.at_s == two.view.at_s
+    assert outcome(one) == outcome(two)
+
+
+def test_a_space_without_a_choice_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    same = tuner(tmp_path, space={"lr": 0.1, "net": {"layers": et.choice([2])}})
+    same.simulate(Simulation())
+    text = "the space has nothing to choose: all 9 trials will be the same"
+    assert [record.message for record in caplog.records] == [text]
+    caplog.clear()
+    tuner(tmp_path, et.ASHA(None, 1, 9), deadline="1m", space={"lr": 0.1})
+    assert [record.message for record in caplog.records] == [text.replace("9 ", "")]
+
+
+@pytest.mark.parametrize(
+    ("space", "algorithm"),
+    [
+        (SPACE, et.FIFO(4, R=1)),
+        ({"lr": 0.1}, et.FIFO(1, R=1)),
+        ({"lr": 0.1, "n": et.randint(0, 2)}, et.FIFO(4, R=1)),
+        ({"lr": et.choice([{"a": et.uniform(0, 1)}])}, et.FIFO(4)),
+    ],
+)
+def test_nothing_is_said_where_trials_differ_or_there_is_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, space: dict[str, Any], algorithm: Algorithm
+) -> None:
+    tuner(tmp_path, algorithm, space=space)
+    assert caplog.records == []
+
+
 def test_a_tuner_can_simulate_more_than_once(tmp_path: Path) -> None:
     same = tuner(tmp_path)
     assert outcome(same.simulate(Simulation())) == outcome(same.simulate(Simulation()))
@@ -171,7 +203,7 @@ def test_a_run_without_a_result_is_an_error_that_names_its_folder(tmp_path: Path
 
 
 def test_a_metric_that_the_workload_does_not_report_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match=r"reported no metric 'loss': .*allowed: accuracy"):
+    with pytest.raises(RunFailed, match=r"reported no metric 'loss': it reported: accuracy"):
         tuner(tmp_path).simulate(Simulation(Synthetic("accuracy", "min")))
 
 
@@ -289,6 +321,8 @@ class Unpicklable(et.FIFO):
     [
         ({"name": "my run"}, "name='my run'", "letters, digits"),
         ({"name": "../up"}, "name='../up'", "letters, digits"),
+        ({"name": "x" * 101}, "name='xxx", "at most 100"),
+        ({"journal": "runs/journal.db"}, "journal='runs/journal.db'", "such as 'postgresql://"),
         ({"metric": ""}, "metric=''", "such as 'loss'"),
         ({"mode": "minimize"}, "mode='minimize'", "'min' \\(less is better\\) or 'max'"),
         ({"algorithm": "asha"}, "algorithm='asha'", "such as ASHA"),
@@ -302,7 +336,7 @@ class Unpicklable(et.FIFO):
         ({"deadline": "soon"}, "deadline='soon'", "20m"),
         ({"deadline": 0}, "deadline=0", "20m"),
         ({"grace": "-1s"}, "grace='-1s'", "positive duration"),
-        ({"checkpoint_every": "often"}, "checkpoint_every='often'", "positive duration"),
+        ({"checkpoint_every": "often"}, "checkpoint_every='often'", "duration of at least 0"),
         ({"budget": "much", "price": 1}, "budget='much'", "\\$20"),
         ({"budget": "$5", "price": "cheap"}, "price='cheap'", "\\$20"),
         ({"budget": "$5"}, "budget='\\$5'", "give price="),

@@ -47,6 +47,10 @@ def test_the_error_names_the_field_the_value_and_what_is_allowed() -> None:
     with pytest.raises(SpecError) as error:
         parse_duration("-5m", "deadline")
     assert str(error.value) == 'deadline=\'-5m\': must be a positive duration such as "90s", "20m" or "1h30m"'
+    with pytest.raises(SpecError, match=r"^boot=-1: must be a duration of at least 0 such as"):
+        parse_duration(-1, "boot", zero=True)
+    with pytest.raises(SpecError, match=r"^price=-5: must be an amount of at least 0 US dollars"):
+        parse_money(-5, "price", zero=True)
     with pytest.raises(SpecError, match=r"^budget='€20': must be a positive amount of US dollars"):
         parse_money("€20", "budget")
 

@@ -89,8 +89,9 @@ def run(experiment: Path, storage: Path | None, journal: str | None, as_json: bo
 @file_argument
 @click.option("--storage", type=click.Path(path_type=Path), help="Folder for runs; default: runs.")
 @json_option
+@quiet_option
 @_explained
-def simulate(experiment: Path, storage: Path | None, as_json: bool) -> None:
+def simulate(experiment: Path, storage: Path | None, as_json: bool, quiet: bool) -> None:
     """Run an EXPERIMENT on a simulated cluster: what would happen, and what it would cost."""
     from elastune.config_file import load_experiment
 

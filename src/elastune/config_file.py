@@ -30,6 +30,8 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
 }
 SECONDS = ("request", "boot", "lifetime", "notice", "start")
 """Durations of the simulation section, which its fields in Python give in seconds."""
+CLUSTER = {"machines", "devices", "devices_per_trial", "provider", "boot"}
+ONLY_IN_PYTHON = {"allocator"}
 
 
 def load_experiment(
@@ -46,9 +48,13 @@ def load_experiment(
     fields = read_yaml(path, "space, metric and algorithm")
     simulation, cluster = fields.pop("simulation", None), fields.pop("cluster", None)
     simulation, cluster = ({} if section is None else section for section in (simulation, cluster))
-    known = set(inspect.signature(Tuner).parameters)
-    fields |= checked(cluster, {"machines", "devices", "devices_per_trial", "provider", "boot"}, f"{path}: cluster")
-    checked(fields, known, str(path), extra={"cluster", "simulation"})
+    known = set(inspect.signature(Tuner).parameters) - ONLY_IN_PYTHON
+    fields = checked(fields, known, str(path), extra={"cluster", "simulation"})
+    cluster = checked(cluster, CLUSTER, f"{path}: cluster")
+    for name in cluster:
+        if name in fields:
+            raise SpecError(f"{path}: {name} and cluster.{name} are the same: give one of them, best in cluster")
+    fields |= cluster
     for name in ("space", "metric", "algorithm"):
         if name not in fields:
             raise SpecError(f"{path}: {name} is missing")
@@ -75,10 +81,13 @@ def load_experiment(
 def _build(make: Callable[..., Any], given: object, where: str) -> Any:
     """Call a constructor with a mapping of its own arguments."""
     parameters = inspect.signature(make).parameters
-    arguments = checked({} if given is None else given, set(parameters), where)
+    given = {} if given is None else given
+    arguments = checked(given, set(parameters), where)
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and name not in arguments:
-            raise SpecError(f"{where}: {name} is missing")
+            if not isinstance(given, Mapping) or name not in given:
+                raise SpecError(f"{where}: {name} is missing")
+            arguments[name] = None  # as in ASHA: {n: null}
     try:
         return make(**arguments)
     except SpecError as error:
@@ -113,7 +122,7 @@ def _simulation(given: object, fields: Mapping[str, Any], path: Path) -> Simulat
     arguments: dict[str, Any] = {name: section[name] for name in ("stragglers", "scaling") if name in section}
     for name in SECONDS:
         if name in section:
-            arguments[f"{name}_s"] = parse_duration(section[name], f"{where}.{name}", zero=True)
+            arguments[f"{name}_s"] = parse_duration(section[name], f"{where}.{name}", zero=name != "lifetime")
     if "faults" in section:
         if not isinstance(section["faults"], list):
             raise SpecError(f"{where}.faults={section['faults']!r}: must be a list")
@@ -147,7 +156,7 @@ def _fault(at: Any, kind: Any, target: str, notice: Any = 0) -> Fault:
 
 def _load_trainable(given: object, path: Path) -> Any:
     """`file.py:function`, relative to the YAML file, or `package.module:function`."""
-    if not isinstance(given, str) or given.count(":") != 1:
+    if not isinstance(given, str) or given.count(":") != 1 or given.startswith(":") or given.endswith(":"):
         raise SpecError(f"{path}: trainable={given!r}: must be 'file.py:function' or 'package.module:function'")
     place, function = given.split(":")
     folder = str(path.resolve().parent)

@@ -43,9 +43,9 @@ class Infeasible(ElastuneError):
     """No plan meets what was asked for."""
 
 
-def did_you_mean(name: str, allowed: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the nearest one, and all of them."""
+def did_you_mean(name: str, allowed: Iterable[str], which: str = "allowed") -> str:
+    """The end of a message about an unknown name: the nearest one, and all of them; `which` says what they are."""
     known = sorted(allowed)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}allowed: {', '.join(known)}"
+    return f"{hint}{which}: {', '.join(known)}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import pickle
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,7 +35,11 @@ if TYPE_CHECKING:
 Duration = str | float | timedelta
 Money = str | float
 
+log = logging.getLogger("elastune")
+
 MOST_DEVICES = 1_000_000
+LONGEST_NAME = 100
+"""File systems end at 255 bytes, and names of checkpoints and logs are made of it."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -115,6 +121,8 @@ def make_experiment(
 ) -> Experiment:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise SpecError(f"name={name!r}: must be letters, digits, '-', '_' and '.', beginning with a letter or digit")
+    if len(name) > LONGEST_NAME:
+        raise SpecError(f"name={reprlib.repr(name)}: has {len(name)} characters: must have at most {LONGEST_NAME}")
     if not isinstance(metric, str) or not metric:
         raise SpecError(f"metric={metric!r}: must be the name of a number that the trainable reports, such as 'loss'")
     if mode not in ("min", "max"):
@@ -163,7 +171,7 @@ def make_experiment(
         metric=metric,
         mode=mode,
         limits=limits,
-        price_usd_per_device_hour=0.0 if price is None or price == 0 else parse_money(price, "price"),
+        price_usd_per_device_hour=0.0 if price is None else parse_money(price, "price", zero=True),
         max_retries=max_retries,
         grace_s=parse_duration(grace, "grace"),
         retention=retention,
@@ -187,6 +195,7 @@ def make_experiment(
         cloud=cloud,
     )
     _try_out(experiment)
+    _warn_of_constants(space, algorithm)
     return experiment
 
 
@@ -258,6 +267,15 @@ def _try_out(experiment: Experiment) -> None:
                 f"{type(experiment.algorithm).__name__} trains {wanted} configurations, the grid has "
                 f"{searcher.count()}: ask for fewer, or add values to grid_search"
             )
+
+
+def _warn_of_constants(space: Space, algorithm: Algorithm) -> None:
+    """Perhaps meant, to see how much results vary; more likely a domain that was written wrongly."""
+    stages = algorithm.stages()
+    n = sum(stage.trials for stage in stages if stage.start == 0) if stages else getattr(algorithm, "n", None)
+    if space.is_constant and not space.has_grid and n != 1:
+        all_of_them = "all trials" if n is None else f"all {n} trials"
+        log.warning("the space has nothing to choose: %s will be the same", all_of_them)
 
 
 def _arguments(plugin: Algorithm | Allocator) -> dict[str, Any]:

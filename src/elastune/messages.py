@@ -38,6 +38,11 @@ def to_float(value: Scalar) -> float | None:
     return float(value)
 
 
+def trial_number(trial: str) -> str:
+    """The end of a trial's id, without the name of the run: what is drawn for a trial must not depend on that."""
+    return trial.rpartition("-")[2]
+
+
 class Slot(msgspec.Struct, frozen=True, gc=False, array_like=True, order=True):
     """Where one worker process of a trial lives: a device of a machine, or one lane of a device that trials share."""
 

@@ -13,6 +13,7 @@ from elastune.record.journal import Journal, SqlJournal
 
 MACHINES = "machines"
 """The folder of a run in which its machines on this computer are kept."""
+_POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 
 
 def storage_folder(storage: object) -> str:
@@ -21,10 +22,29 @@ def storage_folder(storage: object) -> str:
     return storage
 
 
+def journal_url(journal: object) -> str | None:
+    """None: in the run's folder. A file elsewhere is no use: whoever reads the run would have to know of it."""
+    if journal is None:
+        return None
+    if isinstance(journal, str) and journal.startswith(_POSTGRES):
+        return journal
+    scheme, found, _ = journal.partition("://") if isinstance(journal, str) else ("", "", "")
+    said = f"{scheme}://..." if found else journal  # the rest of a URL may hold a password
+    raise SpecError(
+        f"journal={said!r}: must be a database such as 'postgresql://user@host/database'; "
+        "without one the journal is in the run's folder"
+    )
+
+
 def open_journal(path: Path, url: str | None, must_exist: bool, group: int = 1) -> Journal:
     if must_exist and not path.is_dir():
         raise StorageError(f"{path}: there is no such run; a run is a folder such as runs/digits")
-    return SqlJournal(url or path / "journal.db", path.resolve().name, group=group, must_exist=must_exist)
+    file = path / "journal.db"
+    if must_exist and url is None and not file.exists():
+        raise StorageError(
+            f"there is no journal at {file}: if it is in PostgreSQL, say where with --journal (in Python journal=)"
+        )
+    return SqlJournal(journal_url(url) or file, path.resolve().name, group=group, must_exist=must_exist)
 
 
 @contextmanager

@@ -235,6 +235,11 @@ class Space:
         return self.resolve(lambda _, domain: domain.sample(rng))
 
     @property
+    def is_constant(self) -> bool:
+        """Whether there is one configuration only."""
+        return _is_constant(self.definition)
+
+    @property
     def has_grid(self) -> bool:
         return _has_grid(self.definition)
 
@@ -288,6 +293,13 @@ def _parse_dict(node: Mapping[Any, Any], where: str) -> dict[str, Any]:
 def _parse_domain(node: Mapping[Any, Any], where: str) -> Domain | None:
     """The domain that `{"uniform": [0, 1]}` stands for; None if the dict is something else."""
     if len(node) != 1:
+        # {"uniform": [1, 9], "log": True} would pass as a nested space of constants.
+        if (name := next((key for key in node if key in _FUNCTIONS), None)) is not None:
+            raise SpecError(
+                f"{where}={reprlib.repr(dict(node))}: a domain is a mapping with one name, such as "
+                f"{{{name}: [...]}}, and a hyperparameter of a nested space must not be named {name!r}; "
+                f"domains: {', '.join(_FUNCTIONS)}"
+            )
         return None
     ((key, args),) = node.items()
     if key not in _FUNCTIONS:
@@ -386,6 +398,14 @@ def _describe(node: Any) -> Any:
     if isinstance(node, dict):
         return {key: _describe(value) for key, value in node.items()}
     return [_describe(item) for item in node] if isinstance(node, list) else node
+
+
+def _is_constant(node: Any) -> bool:
+    if isinstance(node, Choice):
+        return len(node.options) == 1 and _is_constant(node.options[0])
+    if isinstance(node, Float | Integer):
+        return isinstance(node, Integer) and node.high - node.low == 1
+    return all(_is_constant(child) for _, child in _children(node, ""))
 
 
 def _has_grid(node: Any) -> bool:

@@ -36,6 +36,7 @@ from elastune.results import Result, checkpoint_store
 from elastune.run_folder import (
     MACHINES,
     closing,
+    journal_url,
     new_folder,
     only_driver,
     open_journal,
@@ -132,7 +133,7 @@ class Tuner:
             planning=planning,
         )
         self._storage = storage if isinstance(storage, Path) else Path(storage_folder(storage))
-        self._journal_url = journal
+        self._journal_url = journal_url(journal)
         self._path: Path | None = None
         self._simulation: Simulation | None = None
         self._restored = self._begun = False

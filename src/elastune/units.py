@@ -35,7 +35,8 @@ def parse_duration(value: object, name: str = "duration", zero: bool = False) ->
             number = sum(float(amount) * _UNITS_S[unit] for unit, amount in found.groupdict().items() if amount)
     if zero and isinstance(number, int | float) and not isinstance(number, bool) and number == 0 and value != "":
         return 0.0
-    return _positive(number, f'{name}={value!r}: must be a positive duration such as "90s", "20m" or "1h30m"')
+    wanted = "duration of at least 0" if zero else "positive duration"
+    return _positive(number, f'{name}={value!r}: must be a {wanted} such as "90s", "20m" or "1h30m"')
 
 
 def parse_money(value: object, name: str = "amount", zero: bool = False) -> float:
@@ -45,7 +46,8 @@ def parse_money(value: object, name: str = "amount", zero: bool = False) -> floa
         number = float(found[1].replace(",", ""))
     if zero and isinstance(number, int | float) and not isinstance(number, bool) and number == 0:
         return 0.0
-    return _positive(number, f'{name}={value!r}: must be a positive amount of US dollars such as "$20" or "20 USD"')
+    wanted = "an amount of at least 0" if zero else "a positive amount of"
+    return _positive(number, f'{name}={value!r}: must be {wanted} US dollars such as "$20" or "20 USD"')
 
 
 def parse_size(value: object, name: str = "size") -> float:

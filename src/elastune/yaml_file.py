@@ -67,13 +67,15 @@ def read_yaml(path: Path, fields: str) -> dict[str, Any]:
 def checked(
     given: object, known: set[str], where: str, extra: frozenset[str] | set[str] = frozenset()
 ) -> dict[str, Any]:
-    """A mapping without unknown fields; `extra` ones are named in the message as well."""
+    """A mapping without unknown fields; `extra` ones are named in the message as well. What is null is left out: it
+    has its default.
+    """
     if not isinstance(given, Mapping):
         raise SpecError(f"{where}: must be a mapping, is {given!r}")
     for name in given:
         if name not in known:
             raise SpecError(f"{where}: unknown field {name!r}; {did_you_mean(str(name), known | extra)}")
-    return dict(given)
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def write_yaml(path: Path, content: Mapping[str, object], comment: str) -> None:

@@ -172,6 +172,7 @@ def test_stragglers_take_as_long_as_the_others_on_average(sigma: float) -> None:
 def test_stragglers_depend_on_seed_trial_and_attempt_only() -> None:
     one, two, other = Stragglers(0.3, 0), Stragglers(0.3, 0), Stragglers(0.3, 1)
     assert one.offset("a", 1) == two.offset("a", 1)
+    assert one.offset("run-00003", 1) == two.offset("of-another-name-00003", 1) != one.offset("run-00004", 1)
     assert len({one.offset("a", 1), one.offset("a", 2), one.offset("b", 1), other.offset("a", 1)}) == 4
 
 

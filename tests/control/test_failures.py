@@ -130,7 +130,9 @@ def test_a_missing_metric_ends_the_run_and_names_what_was_reported(until: int) -
     session = world(FIFO(4, R=until), devices=2, workload=Scripted(reports)).run()
     view: RunView = session.view
     assert view.status == "failed"
-    assert view.reason == ("trial t-00000 reported no metric 'loss': did you mean 'losss'? allowed: accuracy, losss")
+    assert view.reason == (
+        "trial t-00000 reported no metric 'loss': did you mean 'losss'? it reported: accuracy, losss"
+    )
     assert_sound(session)
 
 

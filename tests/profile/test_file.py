@@ -130,7 +130,7 @@ BAD = [
     ("step: 3\nscaling: {1: 1, 2: 1.8, 2: 1.9}", "2 is given twice"),
     ("step: 3\nscaling: {1: 1, 2: .nan}", "scaling[2]=nan: must be a number greater than 0"),
     ("step: 3\nscaling: {1: 1, 2: -1}", "scaling[2]=-1"),
-    ("step: 0\nscaling: {1: 1}", "an iteration must take time"),
+    ("step: 0\nscaling: {1: 1}", "step=0: must be a positive duration"),
     ("step: -3\nscaling: {1: 1}", "step=-3: must be a positive duration"),
     ("step: .nan\nscaling: {1: 1}", "step=nan: must be a positive duration"),
     ("step: .inf\nscaling: {1: 1}", "step=inf: must be a positive duration"),
@@ -148,7 +148,7 @@ BAD = [
     ("step_s: {1: []}", "step_s[1]=[]: must have at least one duration"),
     ("step_s: {2: 50}", "step_s={2: 50}: must say the seconds of width 1"),
     ("step_s: {1: 100, 0.5: 300}", "step_s width=0.5"),
-    ("step_s: {1: 1}\nstart: -1", "start=-1: must be a positive duration"),
+    ("step_s: {1: 1}\nstart: -1", "start=-1: must be a duration of at least 0"),
     ("step_s: {1: 1}\ncloud: {name: x, devices: 1, price: -1}", "cloud: price=-1"),
 ]
 

@@ -209,6 +209,21 @@ def test_nothing_is_logged_or_warned_and_the_users_logging_stays_as_it_is(
     assert logger.level == level
 
 
+@pytest.mark.parametrize("name", ["tpe", "gp", "cmaes", "qmc"])
+def test_no_sampler_says_in_every_trial_what_it_draws_at_random(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("optuna"), "propagate", True)
+    searcher = make_searcher(name)
+    options = choice([{"rate": uniform(0, 1)}, {"kind": "none"}])
+    searcher.setup(Space({"x": uniform(0, 1), "y": uniform(0, 1), "act": choice(["a", "b"]), "opt": options}), "min", 0)
+    for number in range(14):
+        config = searcher.suggest()
+        assert config is not None
+        searcher.observe(Result(number, config, 1, config["x"], final=True))
+    assert "sampled independently" not in caplog.text
+
+
 def test_cma_es_learns_from_trials_that_pause() -> None:
     searcher = make_searcher("cmaes")
     searcher.setup(Space({"x": uniform(-5, 5), "y": uniform(-5, 5)}), "min", seed=0)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from elastune.errors import SpecError
-from elastune.messages import Config, Metrics
+from elastune.messages import Config, Metrics, trial_number
 from elastune.profile.latency import Latency
 from elastune.spec import require_number
 
@@ -186,7 +186,7 @@ class Stragglers:
             self._factors = [math.exp(sigma * normal - sigma * sigma / 2) for normal in _NORMAL] if sigma else [1.0]
 
     def offset(self, trial: str, attempt: int) -> int:
-        return int(hash_unit(self._seed, trial, attempt) * len(self._factors))
+        return int(hash_unit(self._seed, trial_number(trial), attempt) * len(self._factors))
 
     def factor(self, offset: int, iteration: int) -> float:
         return self._factors[(offset + iteration * 7919) % len(self._factors)]

@@ -499,7 +499,7 @@ def _no_metric(metric: str, event: m.TrialReported) -> str:
     given = event.metrics.get(metric)
     if given is not None:
         return f"trial {event.trial} reported {metric}={given!r}: must be a number"
-    return f"trial {event.trial} reported no metric {metric!r}: {did_you_mean(metric, event.metrics)}"
+    return f"trial {event.trial} reported no metric {metric!r}: {did_you_mean(metric, event.metrics, 'it reported')}"
 
 
 def _difference(kind: str, at_s: float, recorded: tuple[object, ...], again: tuple[object, ...]) -> str:

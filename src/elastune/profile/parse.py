@@ -30,10 +30,12 @@ def _located(where: str) -> Iterator[None]:
         raise SpecError(f"{where}: {error}") from None
 
 
-def parse_latency(given: object, name: str) -> Latency:
-    """A duration, or `{normal: {mean: , std: }}`, `{lognormal: {mean: , std: }}` or `{empirical: [...]}`."""
+def parse_latency(given: object, name: str, zero: bool = True) -> Latency:
+    """A duration, or `{normal: {mean: , std: }}`, `{lognormal: {mean: , std: }}` or `{empirical: [...]}`. Zero is
+    refused where it makes no sense.
+    """
     if not isinstance(given, Mapping):
-        return constant(parse_duration(given, name, zero=True))
+        return constant(parse_duration(given, name, zero=zero))
     if len(given) != 1:
         raise SpecError(f"{name}={dict(given)!r}: must be a duration or one of normal, lognormal and empirical")
     ((kind, arguments),) = given.items()
@@ -41,7 +43,7 @@ def parse_latency(given: object, name: str) -> Latency:
         if not isinstance(arguments, list) or not arguments:
             raise SpecError(f"{name}.empirical={arguments!r}: must be a list of at least one duration")
         return empirical(
-            tuple(parse_duration(value, f"{name}.empirical[{i}]", zero=True) for i, value in enumerate(arguments))
+            tuple(parse_duration(value, f"{name}.empirical[{i}]", zero=zero) for i, value in enumerate(arguments))
         )
     if kind not in ("normal", "lognormal"):
         raise SpecError(f"{name}={kind!r}: {did_you_mean(str(kind), ('normal', 'lognormal', 'empirical'))}")
@@ -69,7 +71,7 @@ def parse_profile(given: object, where: str) -> JobProfile:
             for name in ("step", "scaling"):
                 if name not in fields:
                     raise SpecError(f"{name} is missing: give step and scaling, or step_s")
-            step, scaling = parse_latency(fields["step"], "step"), _scaling(fields["scaling"])
+            step, scaling = parse_latency(fields["step"], "step", zero=False), _scaling(fields["scaling"])
         starts = {name: parse_latency(fields[name], name) for name in ("start", "cold_start") if name in fields}
         return JobProfile(step, scaling, **starts)
 
@@ -93,6 +95,8 @@ def parse_cloud(given: object, where: str) -> Cloud:
     """A type of the catalog, some of it perhaps replaced: `{type: p3.8xlarge, market: spot, boot: 45s}`; or one of the
     user's own: `{name: mine, devices: 8, price: "$3.20", request: 10s, boot: {normal: {mean: 30, std: 5}}}`.
     """
+    if isinstance(given, Mapping):
+        given = {name: value for name, value in given.items() if value is not None}
     if not isinstance(given, Mapping) or ("type" not in given and "name" not in given):
         raise SpecError(
             f"{where}={given!r}: must have a type of the catalog, or a name, devices and a price of its own"

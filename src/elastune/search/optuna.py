@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import inspect
 import logging
 import math
 import warnings
@@ -159,8 +160,13 @@ def _build(name: str, seed: int) -> BaseSampler:
     import optuna
 
     make: Callable[..., BaseSampler] = getattr(optuna.samplers, SAMPLERS[name])
-    # A paused trial is told as pruned. Left to itself, CMA-ES would learn nothing from one.
-    options = {"consider_pruned_trials": True} if name == "cmaes" else {}
+    options: dict[str, bool] = {}
+    # What these draw at random is said in the documentation; they would say so again in every trial. TPE does not, and
+    # an older Gaussian process cannot be told.
+    if name != "tpe" and "warn_independent_sampling" in inspect.signature(make).parameters:
+        options["warn_independent_sampling"] = False
+    if name == "cmaes":  # a paused trial is told as pruned, and left to itself it would learn nothing from one
+        options["consider_pruned_trials"] = True
     return make(seed=seed, **options)
 
 

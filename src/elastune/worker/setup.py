@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from elastune.messages import trial_number
 from elastune.record.checkpoints import CheckpointStore
 
 
@@ -26,6 +28,10 @@ class WorkerSetup:
     fresh_process: bool = False
     leak_bytes: float = float("inf")
     """By how much a process may grow from its first trial on before another takes its place."""
+
+    def seed_of(self, trial: str) -> int:
+        """Of a trial's own, and the same for the same trial of a run with another name."""
+        return zlib.crc32(f"{self.seed} {trial_number(trial)}".encode())
 
 
 def add_paths(paths: Iterable[str]) -> None:

@@ -6,7 +6,6 @@ import shutil
 import sys
 import time
 import traceback
-import zlib
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -47,8 +46,7 @@ class TrialSession:
         self._checkpoint: object = None
         self._restored: Any = None
         self._elastic: Elastic | None = None
-        seed = zlib.crc32(f"{self._setup.seed} {begin.command.trial}".encode())
-        self.context = Context(begin.command.trial, seed=seed)
+        self.context = Context(begin.command.trial, seed=self._setup.seed_of(begin.command.trial))
         self._join(begin)
         self._saved_at = time.monotonic()
         self._iteration = self._saved_iteration = begin.command.iteration

@@ -169,7 +169,7 @@ def test_the_code_runs_in_the_main_thread_with_its_own_seed(tmp_path: Path) -> N
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # raises outside of the main thread
         et.report({"loss": random.random()})
 
-    first, second = fit(look, tmp_path), fit(look, tmp_path)
+    first, second = fit(look, tmp_path), fit(look, tmp_path, name="of-another-name")
     losses = [[trial.value for trial in result.view.trials.values()] for result in (first, second)]
     assert losses[0] == losses[1] and len(set(losses[0])) == 2
 
