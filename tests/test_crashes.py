@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tests.experiments import EXPERIMENT, elastune, has_begun, records_in, wait_
 
 import elastune as et
 from elastune.messages import Scalar
+from elastune.provider.machine import MARK, Order, processes, program, read
 from elastune.results import Result
 
 pytestmark = pytest.mark.slow
@@ -94,6 +97,53 @@ def test_ctrl_c_pauses_checkpoints_exits_130_and_says_how_to_resume(number: int,
     result = et.load(run)
     assert result.status == "succeeded" and result.view.retrained == 0
     assert all([r.iteration for r in trial.reports] == list(range(1, 41)) for trial in result.view.trials.values())
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("cluster", ["{devices: 2}", "{machines: 2, devices: 1, provider: local}"])
+def test_a_batch_system_that_ends_the_whole_process_group_gets_an_orderly_end_too(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = EXPERIMENT.replace("SuccessiveHalving: {n: 27, r: 1, R: 27, eta: 3}", "FIFO: {n: 4, R: 400}")
+    experiment = write_experiment(tmp_path, 0.05, long.replace("{devices: 2}", cluster))
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, mark)
+    process = elastune("run", experiment, "--storage", tmp_path / "runs", start_new_session=True)
+    monkeypatch.delenv(MARK)
+    run = tmp_path / "runs" / "exp"
+    assert wait_for(lambda: records_in(run) >= 10, process)
+    os.kill(process.pid, signal.SIGTERM)  # as `timeout` does: to the command, and then to its group
+    os.killpg(process.pid, signal.SIGTERM)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130, errors
+    paused = et.load(run)
+    assert paused.status == "interrupted"
+    running = [trial for trial in paused.view.trials.values() if trial.status == "paused"]
+    assert running and all(trial.last_checkpoint is not None for trial in running)
+    orders = [read(path, Order) for path in run.glob("machines/*/order.json")]
+    marks = {mark, *(order.mark for order in orders if order is not None)}
+    give_up_s = time.monotonic() + 10.0
+    while processes(marks) and time.monotonic() < give_up_s:
+        time.sleep(0.1)
+    assert not processes(marks)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("part", ["gcs_server", "raylet"])
+def test_a_run_whose_ray_dies_ends_soon_and_says_only_how_to_go_on(part: str, tmp_path: Path) -> None:
+    long = EXPERIMENT.replace("SuccessiveHalving: {n: 27, r: 1, R: 27, eta: 3}", "FIFO: {n: 2, R: 40}")
+    experiment, run = write_experiment(tmp_path, 0.05, long), tmp_path / "runs" / "exp"
+    process = elastune("run", experiment, "--storage", tmp_path / "runs", "--quiet")
+    assert wait_for(lambda: records_in(run) >= 10, process)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(next(int(pid) for pid in children if program(int(pid)) == part), signal.SIGKILL)
+    output, errors = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert errors.startswith("error: Ray has died") and errors.count("\n") == 1 and not output
+    assert f"elastune resume {run}" in errors
+    process = elastune("resume", run, "--quiet")
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
 
 
 @pytest.mark.timeout(300)

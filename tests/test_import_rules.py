@@ -37,14 +37,14 @@ ROWS: list[tuple[set[str], set[str]]] = [
 ]
 WIRING = {
     *("__init__", "__main__", "cli", "config_file", "experiment", "forecast", "planning", "profiling", "results"),
-    *("run_folder", "service", "simulation", "tuner"),
+    *("run_folder", "service", "signals", "simulation", "tuner"),
 }
 SIMULATED = ("cluster/simulated*", "cluster/workload*")
 SIMULATED_ALSO = {"profile", "market", "curve", "space"}
 BASE_LIBRARIES = {"msgspec"}
 
 RAY = ("cluster/ray/*", "worker/*", "provider/*", "service/*")
-CLOCK = (*RAY, "cli.py", "record/lease*")
+CLOCK = (*RAY, "cli.py", "signals.py", "record/lease*")
 GLOBAL_RANDOM = ("worker/*",)  # it seeds the generators of the user's code
 
 CLOCK_READERS = {

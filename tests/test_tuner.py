@@ -202,6 +202,20 @@ def test_a_run_without_a_result_is_an_error_that_names_its_folder(tmp_path: Path
     assert load(tmp_path / "runs" / "digits").status == "failed"
 
 
+class NotANumberAtTheEnd(Synthetic):
+    def curve(self, config: Config) -> Curve:
+        return lambda iteration: {"loss": math.nan if iteration > 1 else 0.5}
+
+
+def test_a_run_whose_trials_have_all_failed_is_an_error_that_names_the_best_before(tmp_path: Path) -> None:
+    with pytest.raises(
+        RunFailed, match=r"all 4 trials failed; the last: digits-0000.: loss=nan at iteration 2"
+    ) as error:
+        tuner(tmp_path, et.FIFO(n=4, R=6)).simulate(Simulation(NotANumberAtTheEnd("loss", "min")))
+    assert "The best before: loss=0.5 by digits-00000 at iteration 1" in str(error.value)
+    assert load(tmp_path / "runs" / "digits").best_value == 0.5
+
+
 def test_a_metric_that_the_workload_does_not_report_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match=r"reported no metric 'loss': it reported: accuracy"):
         tuner(tmp_path).simulate(Simulation(Synthetic("accuracy", "min")))

@@ -78,11 +78,11 @@ class World:
     def run(self, at_most: int = 100_000) -> Session:
         return self.start().run(at_most)
 
-    def resume(self, journal: MemoryJournal) -> Session:
-        """A new driver on a new cluster: of the old world only the journal is left."""
+    def resume(self, journal: MemoryJournal, after_s: float = 0.0) -> Session:
+        """A new driver on a new cluster, some time later: of the old world only the journal is left."""
         view = RunView()
         controller, seq = recover(journal, self.experiment.controller(), KEY, view.feed)
-        session = self._session(controller, journal, seq, view.at_s)
+        session = self._session(controller, journal, seq, view.at_s + after_s)
         session.loop.resume(view.at_s)
         return session
 
@@ -278,6 +278,7 @@ def assert_sound(session: Session) -> None:
     assert_no_slot_is_shared(records)
     assert_time_never_goes_back(records)
     assert not session.controller.fleet.nodes, "machines were not given back"
+    assert (view.utilisation() or 0.0) <= 1 + 1e-9, "devices were busy for longer than they were paid for"
     numbers = [command.id for command in session.commands]
     assert numbers == sorted(set(numbers)), "command numbers are not unique and rising"
 

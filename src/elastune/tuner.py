@@ -7,14 +7,11 @@ import logging
 import os
 import pickle
 import platform
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 import cloudpickle
@@ -29,6 +26,7 @@ from elastune.errors import RunFailed, SpecError, StorageError
 from elastune.experiment import Duration, Money, make_experiment
 from elastune.messages import Record, RunStarted, decode_record
 from elastune.planning import Planning
+from elastune.record.checkpoints import CheckpointStore
 from elastune.record.journal import Journal
 from elastune.record.projection import RunView
 from elastune.reporting.progress import Progress
@@ -44,6 +42,7 @@ from elastune.run_folder import (
     storage_folder,
 )
 from elastune.search import Searcher
+from elastune.signals import interruptible
 from elastune.simulation import Simulation
 from elastune.space import Space
 from elastune.spec import Mode, Retention, Width, Workers
@@ -221,6 +220,8 @@ class Tuner:
         self._begun = True
         if isinstance(self.experiment.allocator, Planned) and not self._restored:
             self._prepare(self.experiment.allocator)
+        if simulation is None and self.experiment.checkpoints is not None:
+            self._check_store(self.experiment.checkpoints)
         # A simulation can be repeated to the byte, so it need not survive a power cut at every turn.
         group = 1 if simulation is None else 1000
         with (
@@ -230,9 +231,7 @@ class Tuner:
             view = self._drive(journal, progress, simulation)
         result = Result(view, self.path)
         if view.status == "failed":
-            failed = next((trial for trial in view.trials.values() if trial.failures), None)
-            where = f" (the traceback is in {result.path / 'logs' / failed.id}.log)" if failed is not None else ""
-            raise RunFailed(f"run {result.path}: {view.reason}{where}")
+            raise RunFailed(f"run {result.path}: {view.reason}{_where(view, result.path)}")
         if view.best is None and view.status != "interrupted":
             raise RunFailed(f"run {result.path}: {view.reason} before any trial has reported")
         return result
@@ -242,6 +241,16 @@ class Tuner:
         if planned.cloud.billing != "instance":
             raise SpecError(f"billing={planned.cloud.billing!r} is for plans only: a run pays for machines")
         planned.prepare()
+
+    def _check_store(self, url: str) -> None:
+        """One that cannot be written is refused, and leaves no empty folder of a run behind."""
+        try:
+            CheckpointStore(url).check()
+        except StorageError:
+            if self._path is not None:
+                with suppress(OSError):  # there is something in it: it is that of a run which goes on
+                    self._path.rmdir()
+            raise
 
     def _drive(self, journal: Journal, progress: bool, simulation: Simulation | None) -> RunView:
         """Begin a run, or go on with one, until it is over."""
@@ -264,7 +273,7 @@ class Tuner:
                 line.update(view)
 
             loop = Loop(controller, cluster, journal, seq, key, [observe])
-            with _interruptible(loop):
+            with interruptible(loop.interrupt):
                 if seq:
                     loop.resume(view.at_s)
                     self._tidy(controller, journal, simulation)
@@ -390,6 +399,18 @@ def _snapshot_key(experiment: bytes) -> str:
     return digest.hexdigest()
 
 
+def _where(view: RunView, path: Path) -> str:
+    """Where more is to be found about a run that failed: the log of the trial that is named, and the best trial."""
+    named = next((trial for trial in view.trials.values() if trial.failures and f"{trial.id}: " in view.reason), None)
+    where = f" (the traceback is in {path / 'logs' / named.id}.log)" if named is not None else ""
+    if view.best is not None:
+        best = (
+            f"{view.started.metric}={view.best.best_value:g} by {view.best.id} at iteration {view.best.best_iteration}"
+        )
+        where += f". The best before: {best}; elastune status {path} shows all"
+    return where
+
+
 class _Silent:
     def update(self, view: RunView) -> None: ...
 
@@ -397,24 +418,3 @@ class _Silent:
 @contextmanager
 def _silent() -> Iterator[_Silent]:
     yield _Silent()
-
-
-@contextmanager
-def _interruptible(loop: Loop) -> Iterator[None]:
-    """The first Ctrl-C, or SIGTERM, asks for an orderly end, the second ends at once; the journal survives both."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signals = (signal.SIGINT, signal.SIGTERM)
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        for each, handler in zip(signals, before, strict=True):
-            signal.signal(each, handler)
-        loop.interrupt()
-
-    before = [signal.signal(each, handle) for each in signals]
-    try:
-        yield
-    finally:
-        for each, handler in zip(signals, before, strict=True):
-            signal.signal(each, handler)

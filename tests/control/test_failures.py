@@ -36,6 +36,15 @@ def test_a_failing_trial_is_tried_again_with_longer_and_longer_pauses_then_it_fa
     assert ended(end) == ("succeeded", "every trial is done")
 
 
+def test_a_run_whose_trials_have_all_failed_has_failed_and_says_why_the_last_did() -> None:
+    script = Script(FIFO(2, R=9), devices=2, max_retries=0)
+    script.at(0.0, ready("n0", 2))
+    script.at(1.0, reported("t-00000", 1, 0.5))
+    script.at(2.0, failed("t-00001", 1))
+    last = script.at(3.0, failed("t-00000", 1, "ValueError: bad"))
+    assert ended(last) == ("failed", "all 2 trials failed; the last: t-00000: ValueError: bad")
+
+
 def test_a_new_iteration_forgives_the_failures_before_it() -> None:
     script = Script(FIFO(1, R=9), max_retries=1)
     script.at(0.0, ready("n0"))

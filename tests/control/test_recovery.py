@@ -173,6 +173,19 @@ def test_after_a_crash_at_any_turn_nothing_is_lost_or_counted_twice(place: World
         assert resumed.view.trials[trial].reports[: len(reports)] == reports, "what was counted stands"
 
 
+@examples(50)
+@given(worlds(), st.lists(st.tuples(st.integers(0, 40), st.floats(0, 1000)), min_size=1, max_size=3))
+def test_devices_are_never_busy_for_longer_than_they_are_paid_for(
+    place: World, crashes: list[tuple[int, float]]
+) -> None:
+    session = place.start()
+    for turns, after_s in crashes:
+        if not session.turns(turns).controller.done:
+            session = place.resume(session.journal, after_s)
+        assert (session.view.utilisation() or 0.0) <= 1 + 1e-9
+    assert_sound(session.run())
+
+
 @examples(40)
 @given(worlds(algorithms=["SuccessiveHalving", "Hyperband", "FIFO"]), st.lists(st.integers(0, 40), max_size=4))
 def test_a_synchronous_algorithm_has_the_same_winner_however_often_it_crashed(place: World, crashes: list[int]) -> None:

@@ -57,6 +57,7 @@ class Controller:
         """When the allocator wants to be asked even if nothing happens."""
         self._reports = 0
         self._failed = 0
+        self._last_failure = ""
         self._nodes_never_ready = 0
         self._begin(0.0)
 
@@ -146,10 +147,12 @@ class Controller:
         for trial in self.trials.values():
             if trial.status == "paused":
                 self._over(trial, "stopped", "not promoted")
-        if self._reports:
-            self._finish("succeeded", "every trial is done")
-        else:
+        if not self._reports:
             self._finish("failed", f"no trial has reported a finite {self.settings.metric!r}")
+        elif self._failed == len(self.trials):
+            self._finish("failed", f"all {self._failed} trials failed; the last: {self._last_failure}")
+        else:
+            self._finish("succeeded", "every trial is done")
 
     # --------------------------------------------------------------------------------------------------- allocation
 
@@ -419,9 +422,10 @@ class Controller:
         self._source.observe(trial.id, trial.config, trial.iteration, None, True)
         self._over(trial, "failed", reason)
         self._failed += 1
+        self._last_failure = f"{trial.id}: {reason}"
         if not self._reports and self._failed >= FAILURES_BEFORE_GIVING_UP:
             self._end(
-                "failed", f"the first {self._failed} trials failed, none has reported anything; {trial.id}: {reason}"
+                "failed", f"the first {self._failed} trials failed, none has reported anything; {self._last_failure}"
             )
         self._tell(Ended(trial.id, trial.iteration, None, over=True))
 

@@ -31,6 +31,7 @@ from elastune.messages import Checkpoint
 _CHUNK = 1 << 20
 _IN_MEMORY_BYTES = 64 << 20
 _PAYLOAD, _MANIFEST, _UNFINISHED = ".ckpt", ".json", ".tmp"
+_PROBE = "probe"
 
 Checkpoints = list[Checkpoint]  # the store has a method of the name `list`
 
@@ -53,6 +54,14 @@ class CheckpointStore:
             fs, root = self._place()
         if isinstance(fs, LocalFileSystem):
             self.url = root  # absolute: a worker may have another working directory
+
+    def check(self) -> None:
+        """Whether it can be written: better known before a run than after its first minute."""
+        with self._writing(_PROBE):
+            pass
+        with self._explained("deleted from"):
+            fs, root = self._place()
+            fs.rm_file(f"{root}/{_PROBE}")
 
     def save(self, value: Any, *, trial: str, lineage: int, iteration: int, attempt: int) -> Checkpoint:
         """Keep a value: a `pathlib.Path` as the file or directory it names, anything else as a pickle."""

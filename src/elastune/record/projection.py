@@ -353,17 +353,18 @@ class RunView:
         trial.share = trial.told_share = share
         self._on_devices[trial.id] = trial
 
-    def _leaves(self, trial: TrialView, end: BusyEnd) -> None:
+    def _leaves(self, trial: TrialView, end: BusyEnd, to_s: float | None = None) -> None:
         if trial.slots:
-            held = (trial.held_from_s, self.at_s, end, trial.share)
+            to_s = self.at_s if to_s is None else max(to_s, trial.held_from_s)
+            held = (trial.held_from_s, to_s, end, trial.share)
             trial.segments += [Busy(slot, trial.id, *held) for slot in trial.slots]
-            trial.slots, trial.end_s = (), self.at_s
+            trial.slots, trial.end_s = (), to_s
             del self._on_devices[trial.id]
 
     def _node_over(self, node: str, end: BusyEnd, billed_until_s: float | None = None) -> None:
         for trial in list(self._on_devices.values()):
             if any(slot.node == node for slot in trial.slots):  # a gang falls with any of its members
-                self._leaves(trial, end)
+                self._leaves(trial, end, billed_until_s)
         place = self._held.pop(node, None)
         if place is not None:
             self._uses[place] = self._uses[place].until(self.at_s if billed_until_s is None else billed_until_s)

@@ -138,6 +138,11 @@ class Trainable(ABC):
 def as_trainer(trainable: object) -> Trainer:
     """The training function behind a trainable: a function of the configuration, or a Trainable class."""
     if inspect.isclass(trainable) and issubclass(trainable, Trainable):
+        if missing := sorted(trainable.__abstractmethods__):
+            raise SpecError(
+                f"trainable={trainable.__name__}: {', '.join(missing)} missing; a Trainable needs setup, step, save "
+                "and load"
+            )
         return lambda config: _train_class(trainable, config)
     if inspect.isclass(trainable) or not callable(trainable):
         raise SpecError(

@@ -77,6 +77,12 @@ def test_a_worker_that_will_not_leave_its_trial_is_killed_before_it_keeps_anothe
     driver.start(slots(0), until=2, trial="u", attempt=2, config={"stubborn": False})
     driver.until(m.TrialPaused)
     assert [report.iteration for report in driver.reports("u")] == [1, 2]
+    driver.start(slots(0), until=1, trial="v", config={"stubborn": True})
+    driver.until(m.TrialPaused)
+    driver.start(slots(0), until=1, trial="w", config={"stubborn": False})
+    driver.until(m.TrialLost)
+    (warned,) = [event for event in driver.events if isinstance(event, m.TrialWarned) and "did not leave" in event.text]
+    assert warned.trial == "t" and "catch BaseException around report()" in warned.text
 
 
 def process_ids(config: Mapping[str, Any]) -> None:

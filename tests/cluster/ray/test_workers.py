@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import struct
@@ -207,10 +208,12 @@ def test_a_report_that_cannot_be_used_ends_the_run_with_a_clear_message(
 
 def test_code_that_never_works_ends_the_run_and_names_the_log(tmp_path: Path) -> None:
     def broken(config: Mapping[str, Any]) -> None:
-        raise KeyError("learning_rate")
+        raise KeyError(config["x"])
 
-    with pytest.raises(RunFailed, match=r"the first 3 trials failed.*KeyError: 'learning_rate'.*logs.t-0000\d\.log"):
+    with pytest.raises(RunFailed, match=r"the first 3 trials failed.*KeyError: .*logs.t-0000\d\.log") as error:
         fit(broken, tmp_path, algorithm=et.FIFO(n=9, R=6))
+    found = re.search(r"(KeyError: \S+) \(the traceback is in (\S+)\)", str(error.value))
+    assert found is not None and found[1] in Path(found[2]).read_text()
 
 
 def test_the_deadline_ends_a_real_run_with_the_best_so_far(tmp_path: Path) -> None:

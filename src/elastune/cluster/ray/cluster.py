@@ -21,7 +21,7 @@ import ray
 from elastune import messages as m
 from elastune.cluster.ray.gangs import Gangs
 from elastune.cluster.ray.hosts import STARTING_CHECK_S, Host, Hosts
-from elastune.cluster.ray.session import start_ray
+from elastune.cluster.ray.session import check_ray, start_ray, stop_ray
 from elastune.errors import StorageError
 from elastune.provider import Machine, Provider
 from elastune.worker import wire
@@ -67,7 +67,7 @@ class RayCluster:
     ) -> None:
         self._provider, self._lanes = provider, lanes
         self._minimum_s, self._data_usd = minimum_s, data_usd
-        self._checkpoints = setup.checkpoints
+        self._checkpoints, self._run = setup.checkpoints, setup.logs.parent
         self._machines: dict[str, _Machine] = {}
         self._events: list[m.AnyEvent] = []
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -152,7 +152,7 @@ class RayCluster:
             sock.close()
         self._provider.close()
         if self._owns_ray:
-            ray.shutdown()
+            stop_ray()
 
     def _start(self, command: m.StartTrial) -> None:
         if all(self.has(slot.node) for slot in command.slots):
@@ -169,6 +169,8 @@ class RayCluster:
 
     def _look(self) -> None:
         """Compare what the provider has with what we know of it."""
+        if self._owns_ray:
+            check_ray(self._run)
         there = {machine.name: machine for machine in self._provider.list()}
         for node, known in list(self._machines.items()):
             machine = there.get(node)

@@ -56,6 +56,7 @@ class Gangs:
         """The last gathering of every trial that may go on."""
         self._held_back: list[m.ResizeTrial] = []
         self._unanswered: deque[tuple[float, Host, Gang]] = deque()
+        self._advised = False
 
     def attempts(self) -> dict[str, int]:
         return {name: gang.trial.attempt for name, gang in self._gangs.items()}
@@ -104,6 +105,8 @@ class Gangs:
     def said(self, host: Host, said: wire.Said) -> None:
         host.answered = True
         gang = self._at.get(host.slot)
+        if gang is not None and said.gathering == gang.number:
+            host.begun = gang.trial
         if gang is None and said.worn:
             self._world.replace(host)
         if not said.events or gang is None or said.gathering != gang.number:
@@ -182,7 +185,19 @@ class Gangs:
         while self._unanswered and (self._unanswered[0][1].answered or self._unanswered[0][0] <= self._world.now_s()):
             _, host, gang = self._unanswered.popleft()
             if not host.answered and self._gangs.get(gang.trial.trial) is gang:
+                self._advise(host)
                 self._lose(gang, f"its worker was still busy with another trial after {DEAF_S:g} s", fault=False)
+
+    def _advise(self, host: Host) -> None:
+        """Once: the code is the same in all trials."""
+        if host.begun is not None and not self._advised:
+            self._advised = True
+            text = (
+                f"trial {host.begun.trial} did not leave when it was told to, and its worker was replaced after "
+                f"{DEAF_S:g} s: does its code catch BaseException around report(), or clean up for so long? Catch "
+                "Exception instead"
+            )
+            self._world.happened(m.TrialWarned(host.begun.trial, host.begun.attempt, text))
 
     def _overdue(self, command: m.PauseTrial | m.StopTrial) -> None:
         gang = self._gangs.get(command.trial)

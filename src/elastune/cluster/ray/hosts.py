@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from elastune.messages import Slot
+from elastune.messages import Slot, StartTrial
 from elastune.worker import wire
 from elastune.worker.process import work
 from elastune.worker.setup import WorkerSetup
@@ -40,6 +40,8 @@ class Host:
     """Where it listens for the other members of a gang that it leads."""
     answered: bool = True
     """Whether it has begun what it was last told to begin."""
+    begun: StartTrial | None = None
+    """What it has begun last."""
 
 
 class Audience(Protocol):

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private import services, worker
+from ray._private.ray_constants import PROCESS_TYPE_GCS_SERVER, PROCESS_TYPE_RAYLET
 
-from elastune.errors import SpecError
+from elastune.errors import RunFailed, SpecError
 
 SYSTEM = {
     "health_check_initial_delay_ms": 5000,
@@ -27,16 +33,49 @@ def start_ray(cpus: int) -> bool:
     if ray.is_initialized():
         _check_connected(cpus)
         return False
-    ray.init(
-        address="local",
-        num_cpus=cpus,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        object_store_memory=OBJECT_STORE_BYTES,
-        _system_config=SYSTEM,
-    )
+    with _sessions_of_their_own():
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=OBJECT_STORE_BYTES,
+            _system_config=SYSTEM,
+        )
+    # What Ray prints when a worker or a machine dies, pages of it: we tell of that ourselves, and its logs have it.
+    worker._worker_logs_enabled = False
     return True
+
+
+def stop_ray() -> None:
+    """Of the Ray that is ours. One that the user starts later prints as it likes."""
+    ray.shutdown()
+    worker._worker_logs_enabled = True
+
+
+@contextmanager
+def _sessions_of_their_own() -> Iterator[None]:
+    """A signal to the driver's process group is for the driver alone: a batch system sends SIGTERM to all of it, and
+    without Ray there is no orderly end. Ray's processes still end with the driver: the kernel sees to that.
+    """
+    popen = services.ConsolePopen
+    services.ConsolePopen = partial(popen, start_new_session=True)  # type: ignore[assignment,misc]
+    try:
+        yield
+    finally:
+        services.ConsolePopen = popen  # type: ignore[misc]
+
+
+def check_ray(run: Path) -> None:
+    """Without one of these every call to Ray waits for a minute, and then ends the driver without a word."""
+    node = worker._global_node
+    dead: list[tuple[str, Any]] = node.dead_processes() if node is not None else []
+    for kind, process in dead:
+        if kind in (PROCESS_TYPE_GCS_SERVER, PROCESS_TYPE_RAYLET):
+            raise RunFailed(
+                f"Ray has died: its {kind} (process {process.pid}) is gone. To go on: elastune resume {run}"
+            )
 
 
 def _check_connected(cpus: int) -> None:
