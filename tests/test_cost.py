@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from elastune.cost import MachineUse, cost_usd, reached_s
 
 held = st.lists(
-    st.builds(MachineUse, st.just("n"), st.integers(1, 8), st.sampled_from([0.0, 0.36, 7.2]), st.floats(0, 100)),
+    st.builds(
+        MachineUse,
+        st.just("n"),
+        st.integers(1, 8),
+        st.sampled_from([0.0, 0.36, 7.2]),
+        st.floats(0, 100),
+        minimum_s=st.sampled_from([0.0, 0.0, 60.0, 500.0]),
+        data_usd=st.sampled_from([0.0, 0.0, 0.01, 1.0]),
+    ),
     max_size=4,
 )
 
@@ -39,3 +47,46 @@ def test_an_amount_is_reached_when_the_bill_says_so(machines: list[MachineUse], 
 
 def test_what_is_spent_is_spent_also_when_nothing_is_held_any_more() -> None:
     assert reached_s(0.0, [], 5.0) == 5.0
+
+
+def test_a_machine_costs_its_minimum_even_if_it_is_given_back_sooner_and_its_data_once() -> None:
+    use = MachineUse("a", 4, 3.6, 100.0, 110.0, minimum_s=60.0, data_usd=0.5)
+    assert use.cost_usd == pytest.approx(0.06 + 0.5)
+    assert MachineUse("a", 4, 3.6, 100.0, 160.0, 60.0, 0.5).cost_usd == use.cost_usd
+    assert MachineUse("a", 4, 3.6, 100.0, 200.0, 60.0, 0.5).cost_usd == pytest.approx(0.1 + 0.5)
+    assert use.until(105.0).cost_usd == use.cost_usd, "it is owed from the beginning"
+    assert use.until(99.0).cost_usd == 0.0, "and not before"
+
+
+@given(held, st.floats(0, 300), st.floats(0, 300))
+def test_the_bill_never_falls(machines: list[MachineUse], one_s: float, other_s: float) -> None:
+    early_s, late_s = sorted((one_s, other_s))
+    early, late = (cost_usd(machine.until(at_s) for machine in machines) for at_s in (early_s, late_s))
+    assert early <= late + 1e-12
+
+
+@given(held, st.floats(100, 200), st.floats(0.001, 5), st.floats(0.001, 5))
+def test_a_larger_amount_is_reached_no_sooner(
+    machines: list[MachineUse], at_s: float, one_usd: float, other_usd: float
+) -> None:
+    less, more = sorted((one_usd, other_usd))
+    assert reached_s(less, machines, at_s) <= reached_s(more, machines, at_s)
+
+
+@given(held, st.floats(100, 200), st.floats(0.001, 5))
+def test_just_before_an_amount_is_reached_less_has_been_paid(
+    machines: list[MachineUse], at_s: float, amount_usd: float
+) -> None:
+    found_s = reached_s(amount_usd, machines, at_s)
+    if at_s < found_s < math.inf:
+        before_s = found_s - 0.5 * min(found_s - at_s, 1.0)
+        assert cost_usd(machine.until(before_s) for machine in machines) < amount_usd
+
+
+def test_nothing_more_is_paid_until_the_minimum_is_used_up() -> None:
+    young = MachineUse("a", 1, 3600.0, 0.0, minimum_s=60.0)
+    assert reached_s(60.0, [young], 10.0) == 10.0, "that much is owed already"
+    assert reached_s(61.0, [young], 10.0) == pytest.approx(61.0)
+    older = MachineUse("b", 1, 3600.0, -100.0)
+    assert reached_s(110.0 + 60.0 + 20.0, [young, older], 10.0) == pytest.approx(30.0), "the other one goes on costing"
+    assert reached_s(160.0 + 60.0 + 20.0, [young, older], 10.0) == pytest.approx(70.0)

@@ -209,8 +209,10 @@ class Tuner:
 
     @property
     def path(self) -> Path:
-        """The folder of the run."""
+        """The folder of the run. What cannot be planned gets none."""
         if self._path is None:
+            if isinstance(self.experiment.allocator, Planned):
+                self.experiment.allocator.prepare()
             self._path = new_folder(self._storage, self.experiment.settings.name)
         return self._path
 

@@ -17,8 +17,10 @@ from elastune import messages as m
 from elastune.algorithm import ASHA, FIFO, SuccessiveHalving
 from elastune.allocate import Allocator, Target, View
 from elastune.control.controller import Step
+from elastune.control.fleet import Fleet
+from elastune.control.spending import Spending
 from elastune.errors import SpecError
-from elastune.spec import Width
+from elastune.spec import Limits, Width
 
 
 class Tides(Allocator):
@@ -218,3 +220,19 @@ def test_however_the_number_of_machines_changes_nothing_is_shared_lost_or_counte
     crashed = place.start().turns(crash_at)
     if not crashed.controller.done:
         assert_sound(place.resume(crashed.journal).run())
+
+
+def test_of_idle_machines_the_oldest_goes_first_because_its_minimum_is_paid_and_of_those_that_boot_the_newest() -> None:
+    fleet = Fleet(Spending(Limits()))
+    for at_s in (0.0, 10.0, 20.0, 30.0):
+        fleet.change(len(fleet.nodes) + 1, at_s)
+    for node, from_s in (("n0", 0.0), ("n1", 10.0)):
+        fleet.ready(ready(node, 1, from_s))
+    assert fleet.awaited() == [20.0, 30.0]
+    gone = []
+    for wanted in (3, 2, 1, 0):
+        fleet.give_up(fleet.surplus(wanted), {}, {})
+        _, release = fleet.change(wanted, 40.0)
+        gone += release
+        fleet.drop(release[0], 40.0)
+    assert gone == ["n3", "n2", "n0", "n1"]

@@ -11,13 +11,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastune.allocate import Allocator, FirstComeFirstServed, Target, View
+from elastune.allocate.base import MachineView
+from elastune.allocate.planned import Planned
+from elastune.allocate.stepwise import Stepwise
 from elastune.errors import SpecError
+from elastune.plan.goal import Goal
+from elastune.profile.cloud import Cloud
+from elastune.profile.job import JobProfile
+from elastune.profile.latency import constant
+from elastune.profile.scaling import Scaling
+from elastune.spec import Stage
 
 ALLOCATORS: dict[str, Callable[[], Allocator]] = {
     "first come, first served": lambda: FirstComeFirstServed(2),
     "first come, first served, with two devices each": lambda: FirstComeFirstServed(2, 2),
     "first come, first served, with a third of a device each": lambda: FirstComeFirstServed(2, Fraction(1, 3)),
 }
+STAGES = (Stage(18, 0, 2), Stage(4, 2, 8), Stage(1, 8, 30))
+PROFILE, CLOUD = JobProfile(constant(1.0), Scaling({1: 1, 2: 1.8, 4: 3})), Cloud("m", 2, 1.0, boot=constant(2.0))
+WITH_MACHINES: dict[str, Callable[[], Allocator]] = {
+    **ALLOCATORS,
+    "planned": lambda: Planned(STAGES, PROFILE, CLOUD, 9, Goal(40.0)),
+    "planned once": lambda: Planned(STAGES, PROFILE, CLOUD, 9, Goal(), replan=False),
+    "width by width": lambda: Stepwise(2, 2, 3.0, (1, 2, 4)),
+}
+"""All of them: some ask for trials before there is a place for them, and the controller lets these wait."""
 every_allocator = pytest.mark.parametrize("name", ALLOCATORS)
 views = st.builds(
     lambda free, widths, waiting: View(
@@ -27,6 +45,25 @@ views = st.builds(
     st.lists(st.integers(1, 4) | st.integers(2, 8).map(lambda k: Fraction(1, k)), max_size=6),
     st.integers(0, 12),
 )
+moments = st.builds(
+    lambda view, stage, billed, steps: (
+        View(
+            view.free,
+            view.widths,
+            view.waiting,
+            stage=lambda trial: stage,
+            machines=lambda: [MachineView(from_s, [f"r{k}"]) for k, from_s in enumerate(sorted(billed))],
+            awaited=lambda: [1.0],
+            spent_usd=lambda: sum(billed),
+        ),
+        steps,
+    ),
+    views,
+    st.integers(0, 2),
+    st.lists(st.floats(-9, 0), max_size=9),
+    st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.floats(0.1, 3.0)), max_size=5),
+)
+"""What an allocator sees, and the steps that it was told of before."""
 few = settings(max_examples=100, deadline=None, derandomize=True)
 
 
@@ -43,13 +80,19 @@ def test_no_more_is_given_than_there_is_and_only_to_those_who_are_there(name: st
         assert new <= view.free
 
 
-@every_allocator
-@few
-@given(st.lists(views, min_size=1, max_size=8))
-def test_pickling_after_any_call_changes_nothing(name: str, seen: list[View]) -> None:
-    straight, pickled = ALLOCATORS[name](), ALLOCATORS[name]()
-    for at_s, view in enumerate(seen):
-        assert straight.allocate(view, at_s) == pickled.allocate(view, at_s)
+@pytest.mark.parametrize("name", WITH_MACHINES)
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.lists(moments, min_size=1, max_size=8))
+def test_pickling_after_any_call_changes_nothing(name: str, seen: list[tuple[View, list[tuple[int, float]]]]) -> None:
+    straight, pickled = WITH_MACHINES[name](), WITH_MACHINES[name]()
+    for at_s, (view, steps) in enumerate(seen):
+        for width, seconds in steps:
+            straight.stepped(width, seconds, first=False)
+            pickled.stepped(width, seconds, first=False)
+        pickled = pickle.loads(pickle.dumps(pickled))
+        target = straight.allocate(view, at_s)
+        assert target == pickled.allocate(view, at_s)
+        assert target.machines >= 0 and set(target.widths) <= {*view.widths, *view.waiting}
         pickled = pickle.loads(pickle.dumps(pickled))
 
 

@@ -46,12 +46,13 @@ def follow(job: Job, plan: Plan) -> tuple[float, float]:
     lives = [-births.pop(0) for _ in range(len(births) - plan.stages[0].machines)]
     for number, stage in enumerate(plan.stages):
         begin_s, missing = now_s, stage.machines - len(births)
-        if missing > 0:
-            asked_s = now_s if stage.ask_s is None else min(began_s + stage.ask_s, now_s)
-            served_s = asked_s + cloud.request.mean_s
-            begin_s = max(now_s, served_s + cloud.boot.mean_s + profile.cold_start.mean_s)
-            births += [served_s] * missing
-            data_usd += missing * cloud.data_usd
+        data_usd += max(0, missing) * cloud.data_usd
+        asked_s = now_s if stage.ask_s is None else min(began_s + stage.ask_s, now_s)
+        asks_s = [-ago_s for ago_s in job.asked_s] if number == 0 else []
+        for ask_s in (asks_s + [asked_s] * max(0, missing))[: max(0, missing)]:
+            served_s = ask_s + cloud.request.mean_s
+            begin_s = max(begin_s, served_s + cloud.boot.mean_s + profile.cold_start.mean_s)
+            births.append(served_s)
         trial_s = profile.start.mean_s + stage.iterations * profile.step.mean_s / profile.scaling(stage.width)
         done_s = sorted([0.0] * (stage.machines) + _machine_ends(stage, trial_s, cloud.devices))[-stage.machines :]
         busy_usd += stage.trials * stage.width * trial_s * cloud.price_usd_per_hour / cloud.devices / 3600

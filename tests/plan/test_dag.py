@@ -83,6 +83,7 @@ def test_machines_that_are_there_already_are_not_asked_for() -> None:
 @settings(max_examples=60, deadline=None)
 @given(job=small_jobs(stages=2, machines=4), boot_ahead=st.booleans(), data=st.data())
 def test_the_estimate_where_nothing_varies(job: Job, boot_ahead: bool, data: st.DataObject) -> None:
+    job = replace(job, asked_s=())  # the graph has no node for machines that were asked for before it begins
     plans = list(all_plans(job, early_release=True, boot_ahead=boot_ahead))
     for plan in data.draw(st.lists(st.sampled_from(plans), min_size=1, max_size=20)):
         duration_s = sample_duration(to_dag(job, plan), np.random.default_rng(0))

@@ -50,7 +50,8 @@ def small_jobs(draw: st.DrawFn, stages: int, machines: int, varies: bool = False
     )
     ages = draw(st.lists(st.sampled_from([5.0, 40.0, 90.0, 400.0]), max_size=machines))
     held_s = () if varies else tuple(sorted(ages, reverse=True))
-    return Job(spec, profile, cloud, machines, held_s, samples=8, seed=1)
+    asked_s = draw(st.lists(st.sampled_from([0.0, 2.0, 25.0]), max_size=machines - len(held_s)))
+    return Job(spec, profile, cloud, machines, held_s, tuple(sorted(asked_s, reverse=True)), samples=8, seed=1)
 
 
 def staircase(points: list[tuple[float, float]]) -> list[tuple[float, float]]:

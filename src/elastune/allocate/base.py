@@ -12,11 +12,8 @@ from elastune.spec import Width
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """A machine that was asked for and is not given up: whether it can be used, since when it is then paid for, and the
-    trials on it.
-    """
+    """A machine that can be used: since when it is paid for, and the trials on it."""
 
-    ready: bool
     billed_from_s: float
     trials: Collection[str]
 
@@ -26,9 +23,10 @@ class View:
     """What an allocator sees. `widths` has the trials that hold devices, `waiting` those that want some, in order.
 
     `free` is what nobody holds: whole devices, and what is left of those that trials share. `stage` says which stage of
-    the algorithm's schedule a trial is in, `machines` which are held, the oldest first, and `spent_usd` what
-    has been paid so far; they are asked for, because most allocators do without. While a journal is replayed,
-    `recorded` gives the plan that was made at this point, to be taken instead of a new one.
+    the algorithm's schedule a trial is in, `machines` which are ready and kept, the oldest first, `awaited` when those
+    were asked for that are not there yet, and `spent_usd` what has been paid so far; they are asked for, because most
+    allocators do without. While a journal is replayed, `recorded` gives the plan that was made at this point, to be
+    taken instead of a new one.
     """
 
     free: Width
@@ -36,6 +34,7 @@ class View:
     waiting: Iterable[str]
     stage: Callable[[str], int] = lambda trial: 0
     machines: Callable[[], Sequence[MachineView]] = lambda: ()
+    awaited: Callable[[], Sequence[float]] = lambda: ()
     spent_usd: Callable[[], float] = lambda: 0.0
     recorded: Callable[[], Planned] | None = None
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from elastune.allocate.base import Allocator, Target, View
+from elastune.cost import SECONDS_PER_HOUR
 from elastune.errors import Infeasible
 from elastune.messages import Planned as PlanMade
 from elastune.messages import PlannedStage
@@ -26,7 +27,8 @@ from elastune.spec import Stage, Width
 TELLING = 0.1
 """A first step tells how long steps take only where beginning takes no larger a part of it."""
 PRIOR_STEPS = 2
-"""What was measured counts against the profile as if the profile stood for so many steps."""
+"""What was measured of a width counts against what was measured of all as if that stood for so many steps."""
+ROUNDING_S = 1e-6
 
 
 @dataclass(slots=True)
@@ -42,6 +44,8 @@ class _Bracket:
     finish_s: float = 0.0
     began_s: float | None = None
     """When all machines of the present stage were there."""
+    held: int = 0
+    """The machines that it has or waits for."""
     running: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
 
@@ -100,21 +104,21 @@ class Planned(Allocator):
         if not self._brackets[0].planned:
             self._plan_all(view, at_s)
         self._sort_trials(view)
-        for bracket in self._brackets:
-            self._enter_stage(bracket, view, at_s)
-        held = sum(self._hold(bracket, view, at_s) for bracket in self._brackets)
-        ready = sum(machine.ready for machine in view.machines())
+        past_barrier = [bracket for bracket in self._brackets if self._enter_stage(bracket, view)]
+        if self.replan and past_barrier:
+            self._plan_anew(past_barrier, view, at_s)
+        self._begin_stages(view, at_s)
         widths = dict(view.widths)
         for bracket in self._brackets:
-            if bracket.began_s is None and ready >= held:
-                bracket.began_s = at_s
             if bracket.began_s is not None and bracket.waiting:
                 stage = bracket.planned[0]
                 room = max(0, min(stage.trials, stage.devices // stage.width) - len(bracket.running))
                 widths.update((trial, stage.width) for trial in bracket.waiting[:room])
         asks_s = [ask_s for bracket in self._brackets if (ask_s := self._ask_at_s(bracket)) is not None]
         wake_s = min((ask_s for ask_s in asks_s if ask_s > at_s), default=None)
-        return Target(held, widths, wake_s, self._made() if self._new_plan else None)
+        return Target(
+            sum(bracket.held for bracket in self._brackets), widths, wake_s, self._made() if self._new_plan else None
+        )
 
     def _sort_trials(self, view: View) -> None:
         bracket_of = {place: bracket for bracket in self._brackets for place in bracket.places}
@@ -127,29 +131,46 @@ class Planned(Allocator):
         for trial in islice(view.waiting, most):
             bracket_of[view.stage(trial)].waiting.append(trial)
 
-    def _enter_stage(self, bracket: _Bracket, view: View, at_s: float) -> None:
-        """All trials of a bracket are in the same stage: the first tells which."""
+    def _enter_stage(self, bracket: _Bracket, view: View) -> bool:
+        """All trials of a bracket are in the same stage: the first tells which. Says whether it has left another one
+        behind.
+        """
         trial = next(iter([*bracket.running[:1], *bracket.waiting[:1]]), None)
         stage = bracket.at if trial is None else bracket.places[view.stage(trial)]
         if stage <= bracket.at:
-            return
+            return False
         first, bracket.planned = bracket.at < 0, bracket.planned[stage - max(bracket.at, 0) :]
         bracket.at, bracket.began_s = stage, None
-        if self.replan and not first:
-            self._plan_rest(bracket, view, at_s)
+        return not first
 
-    def _hold(self, bracket: _Bracket, view: View, at_s: float) -> int:
+    def _begin_stages(self, view: View, at_s: float) -> None:
+        """A stage begins when its machines are there besides those of the brackets that train; one that needs no more
+        than it had waits for nobody.
+        """
+        needed = [(bracket, self._needed(bracket, view)) for bracket in self._brackets]
+        left = len(view.machines()) - sum(machines for bracket, machines in needed if bracket.began_s is not None)
+        for bracket, machines in sorted(needed, key=lambda each: each[1] - each[0].held):
+            if bracket.began_s is None and machines <= left:
+                bracket.began_s = at_s
+                left -= machines
+        for bracket, machines in needed:
+            ask_s = self._ask_at_s(bracket)
+            ahead = ask_s is not None and at_s >= ask_s
+            bracket.held = max(machines, self._after(bracket)) if ahead else machines
+
+    def _needed(self, bracket: _Bracket, view: View) -> int:
         """The machines of the present stage; once it needs no more, those that are busy or that the next one needs."""
         if not bracket.running and not bracket.waiting:
             return 0 if bracket.at >= 0 else bracket.planned[0].machines
-        now, after = bracket.planned[0], bracket.planned[1].machines if len(bracket.planned) > 1 else 0
-        held = now.machines
-        if bracket.began_s is not None and not bracket.waiting and self.goal.early_release:
-            mine = set(bracket.running)
-            busy = sum(any(trial in mine for trial in machine.trials) for machine in view.machines())
-            held = min(held, max(busy, after))
-        ask_s = self._ask_at_s(bracket)
-        return max(held, after) if ask_s is not None and at_s >= ask_s else held
+        now, after = bracket.planned[0].machines, self._after(bracket)
+        if bracket.began_s is None or bracket.waiting or not self.goal.early_release:
+            return now
+        mine = set(bracket.running)
+        busy = sum(any(trial in mine for trial in machine.trials) for machine in view.machines())
+        return min(now, max(busy, after))
+
+    def _after(self, bracket: _Bracket) -> int:
+        return bracket.planned[1].machines if len(bracket.planned) > 1 else 0
 
     def _ask_at_s(self, bracket: _Bracket) -> float | None:
         """When the machines of the next stage are asked for, if ahead of it."""
@@ -169,40 +190,55 @@ class Planned(Allocator):
         self._cost_usd = sum(candidate.cost_usd for candidate in chosen)
         self._new_plan = True
 
-    def _plan_rest(self, bracket: _Bracket, view: View, at_s: float) -> None:
+    def _plan_anew(self, brackets: Sequence[_Bracket], view: View, at_s: float) -> None:
         if view.recorded is not None:
             self._read_back(view.recorded())
             return
+        for bracket in brackets:
+            self._plan_rest(bracket, view, at_s)
+        self._new_plan = True
+
+    def _plan_rest(self, bracket: _Bracket, view: View, at_s: float) -> None:
         busy = {trial for other in self._brackets if other is not bracket for trial in other.running}
         held_s = sorted(
             (
-                at_s - machine.billed_from_s if machine.ready else 0.0
+                at_s - machine.billed_from_s
                 for machine in view.machines()
                 if not any(trial in busy for trial in machine.trials)
             ),
             reverse=True,
-        )
-        number = self._brackets.index(bracket)
+        )[: bracket.held]
+        awaited = max(0, bracket.planned[0].machines - len(held_s))
         job = replace(
-            self.jobs()[number], stages=bracket.stages[bracket.at :], profile=self._as_measured(), held_s=tuple(held_s)
+            self.jobs()[self._brackets.index(bracket)],
+            stages=bracket.stages[bracket.at :],
+            profile=self._as_measured(),
+            held_s=tuple(held_s),
+            asked_s=tuple(at_s - asked_s for asked_s in view.awaited()[:awaited]),
         )
-        candidate = self._best_now(job, view, at_s)
+        # The rest of a minimum charge is in the bill as soon as it is owed, and the plan counts it too.
+        owed_s = sum(max(0.0, self.cloud.minimum_s - age_s) for age_s in held_s)
+        owed_usd = owed_s * self.cloud.price_usd_per_hour / SECONDS_PER_HOUR
+        spent_usd = view.spent_usd() - (owed_usd if self.cloud.billing == "instance" else 0.0)
+        candidate = self._best_now(job, spent_usd, at_s)
         bracket.planned, bracket.finish_s = candidate.plan.stages, at_s + candidate.time_s
         if len(self._brackets) == 1:
-            self._cost_usd = view.spent_usd() + candidate.cost_usd
-        self._new_plan = True
+            self._cost_usd = spent_usd + candidate.cost_usd
 
-    def _best_now(self, job: Job, view: View, at_s: float) -> Candidate:
-        """What meets the goal from here; if nothing does any more, the soonest."""
+    def _best_now(self, job: Job, spent_usd: float, at_s: float) -> Candidate:
+        """What meets the goal from here; if nothing does any more, the soonest, or the cheapest for a budget."""
         goal = self.goal
         deadline_s = None if goal.deadline_s is None else goal.deadline_s - at_s
+        if goal.budget_usd is not None and len(self._brackets) > 1 and deadline_s is None:
+            # The other brackets need their part of it: none is to be done sooner than the last of them.
+            deadline_s = max(bracket.finish_s for bracket in self._brackets) - at_s + ROUNDING_S
         # With a deadline the budget was checked at the beginning, and the controller keeps it.
-        budget_usd = None if goal.budget_usd is None or deadline_s is not None else goal.budget_usd - view.spent_usd()
+        budget_usd = None if goal.budget_usd is None or deadline_s is not None else goal.budget_usd - spent_usd
         try:
             return choose([job], replace(goal, deadline_s=deadline_s, budget_usd=budget_usd))[0]
         except Infeasible:
             front = frontier(job, early_release=goal.early_release, boot_ahead=goal.boot_ahead)
-            return front[0] if deadline_s is not None else front[-1]
+            return front[0] if goal.deadline_s is not None else front[-1]
 
     def _as_measured(self) -> JobProfile:
         """The profile, with each width that was seen as fast as it was, and the others changed by as much on the
@@ -212,13 +248,13 @@ class Planned(Allocator):
             return self.profile
         step, scaling = self.profile.step, self.profile.scaling
         expected_s = {width: step.expected_s / scaling(float(width)) for width in self._measured}
-        factors = {
-            float(width): (total_s + PRIOR_STEPS * expected_s[width]) / ((steps + PRIOR_STEPS) * expected_s[width])
-            for width, (steps, total_s) in self._measured.items()
-        }
         overall = sum(total_s for _, total_s in self._measured.values()) / sum(
             steps * expected_s[width] for width, (steps, _) in self._measured.items()
         )
+        factors = {
+            float(width): (total_s / expected_s[width] + PRIOR_STEPS * overall) / (steps + PRIOR_STEPS)
+            for width, (steps, total_s) in self._measured.items()
+        }
         first = factors.get(1.0, overall)
         widths = sorted({*scaling.speedups, *factors})
         speedups = {width: scaling(width) * first / factors.get(width, overall) for width in widths}

@@ -42,7 +42,7 @@ class Stepwise(Allocator):
             self._steps += 1
 
     def allocate(self, view: View, at_s: float) -> Target:
-        if self._phase < 0 and sum(machine.ready for machine in view.machines()) < self.machines:
+        if self._phase < 0 and len(view.machines()) < self.machines:
             return Target(self.machines, {})
         while self._phase < 0 or (at_s >= self._until_s and self._steps >= LEAST_STEPS * self._side_by_side()):
             self._phase, self._until_s, self._steps = self._phase + 1, at_s + self.seconds, 0

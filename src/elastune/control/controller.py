@@ -200,7 +200,8 @@ class Controller:
             self._schedule.widths,
             self._schedule.waiting,
             lambda trial: self.trials[trial].run.stage,
-            self.fleet.kept_machines,
+            self.fleet.ready_machines,
+            self.fleet.awaited,
             lambda: self.fleet.spending.spent_usd(self._at_s),
             self._plans.popleft if self._plans else None,
         )
@@ -217,7 +218,7 @@ class Controller:
         return not self._schedule.waiting and not self._schedule.widths
 
     def _hold(self, machines: int) -> None:
-        add, release = self.fleet.change(machines)
+        add, release = self.fleet.change(machines, self._at_s)
         for node_id in release:
             self._release(node_id)
         for node_id in add:

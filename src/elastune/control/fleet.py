@@ -59,14 +59,14 @@ class Fleet:
         """The trials that are on machines which are given up, or about to come there."""
         return sorted({trial for node in self._going.values() if not node.draining for trial in node.trials})
 
-    def change(self, wanted: int) -> tuple[list[str], list[str]]:
+    def change(self, wanted: int, at_s: float) -> tuple[list[str], list[str]]:
         """The machines to ask for and to give back, so that `wanted` are held besides those that are being taken
         away.
         """
         release = [node.id for node in self._going.values() if not node.trials]
         add = [f"n{self._asked_for + number}" for number in range(-self.surplus(wanted))]
         self._asked_for += len(add)
-        self.nodes.update((node_id, Node(node_id)) for node_id in add)
+        self.nodes.update((node_id, Node(node_id, at_s)) for node_id in add)
         return add, release
 
     def never_again(self, node_id: str) -> None:
@@ -82,13 +82,17 @@ class Fleet:
         if not node.draining:
             self.free.add_node(node.id, event.devices)
 
-    def kept_machines(self) -> list[MachineView]:
-        """Those that are not given up, the oldest first."""
+    def ready_machines(self) -> list[MachineView]:
+        """Those that can be used and are not given up, the oldest first."""
         return [
-            MachineView(node.devices > 0, node.billed_from_s, node.trials)
+            MachineView(node.billed_from_s, node.trials)
             for node in self.nodes.values()
-            if node.id not in self._going
+            if node.devices and node.id not in self._going
         ]
+
+    def awaited(self) -> list[float]:
+        """When those were asked for that are not there yet."""
+        return [node.asked_s for node in self.nodes.values() if not node.devices and node.id not in self._going]
 
     def drain(self, node_id: str) -> None:
         """Hand out none of its devices any more."""

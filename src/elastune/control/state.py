@@ -53,6 +53,7 @@ class Node:
     """
 
     id: str
+    asked_s: float = 0.0
     devices: int = 0
     billed_from_s: float = 0.0
     draining: bool = False

@@ -51,10 +51,11 @@ class _Machines:
     def count(self) -> int:
         return int(self._paid_from.shape[1])
 
-    def add(self, count: int, paid_from: Floats) -> None:
-        self._paid_from = np.hstack([self._paid_from, np.repeat(paid_from[:, None], count, axis=1)])
-        self.paid_usd += count * self._cloud.data_usd
-        self.changes.append((float(paid_from.mean()), count))
+    def add(self, paid_from: Floats) -> None:
+        """One for each column."""
+        self._paid_from = np.hstack([self._paid_from, paid_from])
+        self.paid_usd += paid_from.shape[1] * self._cloud.data_usd
+        self.changes += [(float(from_s), 1) for from_s in paid_from.mean(axis=0)]
 
     def release(self, at_s: Floats) -> None:
         """The oldest, one for each column, at these times."""
@@ -75,11 +76,15 @@ def estimate(job: Job, plan: Plan) -> Estimate:
     ends: list[Floats] = []
     for number, stage in enumerate(plan.stages):
         begin_s, missing = now_s, stage.machines - machines.count
+        if missing > 0 and number == 0 and job.asked_s:
+            begin_s, paid_from_s = job.awaited(min(missing, len(job.asked_s)))
+            machines.add(paid_from_s)
+            missing -= paid_from_s.shape[1]
         if missing > 0:
             asked_s = np.minimum(begins[-1] + stage.ask_s, now_s) if begins and stage.ask_s is not None else now_s
             served_s = asked_s + job.request_s[number]
-            begin_s = np.maximum(now_s, served_s + job.boot_s[number][:, missing - 1])
-            machines.add(missing, served_s)
+            begin_s = np.maximum(begin_s, served_s + job.boot_s[number][:, missing - 1])
+            machines.add(np.repeat(served_s[:, None], missing, axis=1))
         busy_s = job.ends_s(number, stage.devices)
         now_s = begin_s + busy_s[:, -1]
         following = plan.stages[number + 1].machines if number + 1 < len(plan.stages) else 0

@@ -95,7 +95,7 @@ class _Search:
         """Of a machine that is held, in dollars per second."""
         self._options = [self._undominated_options(number) for number in range(len(job.stages))]
         needs = {option.machines for options in self._options for option in options}
-        needs |= {len(job.held_s)} - {0}
+        needs |= {len(job.held_s), len(job.held_s) + len(job.asked_s)} - {0}
         self._counts = list(range(1, max(needs) + 1)) if max(needs) <= ALL_COUNTS else sorted(needs)
 
     def _undominated_options(self, number: int) -> list[_Option]:
@@ -123,23 +123,32 @@ class _Search:
         ]
 
     def _beginnings(self) -> dict[int, _Labels]:
-        """From the machines that are there, if any: the oldest are given back, or more are asked for."""
+        """From the machines that are there, if any: the oldest are given back, or others are awaited or asked for."""
         job, nodes, none = self._job, {}, np.zeros(1, np.intp)
         ages = np.array([job.held_s])
         for count in self._machines_before(0):
             added, released = count - len(job.held_s), len(job.held_s) - count
-            time_s, age_s = 0.0, ages
             if added > 0:
-                boot_s = job.boot_s[0][:, added - 1]
-                time_s, booted_s = self._weigh(job.request_s[0] + boot_s), float(boot_s.mean())
-                held_s = float((job.request_s[0] + boot_s).mean())
-                age_s = np.hstack([ages + held_s, np.full((1, added), booted_s)])
-                cost_usd = self._rate * (len(job.held_s) * held_s + added * booted_s) + added * job.cloud.data_usd
+                begin_s, added_s = self._first_machines(added)
+                time_s, held_s = self._weigh(begin_s), float(begin_s.mean())
+                age_s = np.hstack([ages + held_s, added_s])
+                cost_usd = self._rate * (len(job.held_s) * held_s + added_s.sum()) + added * job.cloud.data_usd
             else:
-                age_s = ages[:, released:]
+                time_s, age_s = 0.0, ages[:, released:]
                 cost_usd = self._rate * float(np.maximum(job.cloud.minimum_s - ages[:, :released], 0.0).sum())
             nodes[count] = _Labels(np.array([time_s]), np.array([cost_usd]), age_s, (), none, none)
         return nodes
+
+    def _first_machines(self, added: int) -> tuple[Floats, Floats]:
+        """When the first stage can begin with so many more machines, and what each is then expected to be paid for."""
+        job, awaited = self._job, min(added, len(self._job.asked_s))
+        begin_s, paid_from_s = np.zeros(job.draws), np.zeros((job.draws, 0))
+        if awaited:
+            begin_s, paid_from_s = job.awaited(awaited)
+        if added > awaited:
+            begin_s = np.maximum(begin_s, job.request_s[0] + job.boot_s[0][:, added - awaited - 1])
+        new = np.repeat(job.request_s[0][:, None], added - awaited, axis=1)
+        return begin_s, (begin_s[:, None] - np.hstack([paid_from_s, new])).mean(axis=0)[None]
 
     def _machines_before(self, number: int) -> list[int]:
         """The numbers of machines to begin a stage with; after the last there are none."""

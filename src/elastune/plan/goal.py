@@ -47,16 +47,16 @@ class Goal:
 def choose(jobs: Sequence[Job], goal: Goal) -> list[Candidate]:
     """A plan for each of the jobs that run side by side. Raises Infeasible where there is none."""
     fronts = [frontier(job, early_release=goal.early_release, boot_ahead=goal.boot_ahead) for job in jobs]
-    if goal.confidence is not None and goal.deadline_s is not None:
-        # Side by side, all must be in time.
-        confidence = goal.confidence ** (1 / len(jobs))
+    # Side by side, all must be in time.
+    confidence = None if goal.confidence is None else goal.confidence ** (1 / len(jobs))
+    if confidence is not None:
         found = [_confident(job, front, goal, confidence) for job, front in zip(jobs, fronts, strict=True)]
     else:
         deadline_s = _within_budget_s(fronts, goal) if goal.deadline_s is None else goal.deadline_s
         found = [cheapest(front, deadline_s) for front in fronts]
     chosen = [candidate for candidate in found if candidate is not None]
     if len(chosen) < len(jobs):
-        raise Infeasible(_too_soon(fronts, goal))
+        raise Infeasible(_too_soon(jobs, fronts, goal, confidence))
     cost_usd = sum(candidate.cost_usd for candidate in chosen)
     if goal.budget_usd is not None and cost_usd > goal.budget_usd:
         raise Infeasible(_too_dear(goal, cost_usd))
@@ -72,6 +72,12 @@ def _within_budget_s(fronts: Sequence[list[Candidate]], goal: Goal) -> float:
             if all(costs) and sum(each.cost_usd for each in costs if each) <= goal.budget_usd:
                 return time_s
     return times[-1]
+
+
+def _sure_s(job: Job, candidate: Candidate, confidence: float) -> float:
+    """By when the plan is done with so much probability."""
+    many = replace(job, samples=max(job.samples, CHECK_SAMPLES))
+    return float(np.quantile(estimate(many, candidate.plan).time_s, confidence))
 
 
 def _confident(job: Job, front: list[Candidate], goal: Goal, confidence: float) -> Candidate | None:
@@ -95,14 +101,17 @@ def _confident(job: Job, front: list[Candidate], goal: Goal, confidence: float) 
     return None
 
 
-def _too_soon(fronts: Sequence[list[Candidate]], goal: Goal) -> str:
+def _too_soon(jobs: Sequence[Job], fronts: Sequence[list[Candidate]], goal: Goal, confidence: float | None) -> str:
     assert goal.deadline_s is not None
     soonest_s = max(front[0].time_s for front in fronts)
     cost_usd = sum(candidate.cost_usd for front in fronts if (candidate := cheapest(front, soonest_s)))
-    sure = f" with probability {goal.confidence:g}" if goal.confidence is not None else ""
+    sure = found = ""
+    if confidence is not None:
+        sure_s = max(_sure_s(job, front[0], confidence) for job, front in zip(jobs, fronts, strict=True))
+        sure, found = f" with probability {goal.confidence:g}", f" ({format_duration(sure_s)} with that probability)"
     return (
         f"deadline={format_duration(goal.deadline_s)}: no plan meets it{sure}. The soonest finish expected is "
-        f"{format_duration(soonest_s)}, for {format_money(cost_usd)}: give a later deadline, or more machines"
+        f"{format_duration(soonest_s)}{found}, for {format_money(cost_usd)}: give a later deadline, or more machines"
     )
 
 

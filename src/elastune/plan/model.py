@@ -17,6 +17,9 @@ from elastune.profile.job import JobProfile
 from elastune.profile.latency import Floats
 from elastune.spec import Stage, require_int
 
+DECIMALS = 9
+"""Amounts that differ only in how their floats were added up count as equal."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -40,7 +43,7 @@ class Candidate:
 def cheapest(candidates: Iterable[Candidate], deadline_s: float) -> Candidate | None:
     """The least expected cost by a deadline, and of those that cost the same the soonest."""
     in_time = (candidate for candidate in candidates if candidate.time_s <= deadline_s)
-    return min(in_time, key=lambda candidate: (candidate.cost_usd, candidate.time_s), default=None)
+    return min(in_time, key=lambda candidate: (round(candidate.cost_usd, DECIMALS), candidate.time_s), default=None)
 
 
 def soonest(candidates: Iterable[Candidate], budget_usd: float) -> Candidate | None:
@@ -52,7 +55,8 @@ def soonest(candidates: Iterable[Candidate], budget_usd: float) -> Candidate | N
 @dataclass(frozen=True)
 class Job:
     """Stages that follow one another on machines of one type, at most `machines` of them. `held_s` has the ages of
-    those that are there already, the oldest first; what was paid for them is not counted again.
+    those that are there already, the oldest first; what was paid for them is not counted again. `asked_s` says how long
+    ago others were asked for that are not there yet, the longest first; nothing was paid for them so far.
 
     The same draws serve every plan, so that two plans differ by what they do and not by luck.
     """
@@ -62,6 +66,7 @@ class Job:
     cloud: Cloud
     machines: int
     held_s: tuple[float, ...] = ()
+    asked_s: tuple[float, ...] = ()
     samples: int = 100
     seed: int = 0
 
@@ -123,6 +128,14 @@ class Job:
             )
             for rng in self._generators(4)
         )
+
+    def awaited(self, count: int) -> tuple[Floats, Floats]:
+        """When so many of those are there that were asked for before, and from when each of them (in columns) is paid
+        for.
+        """
+        ago_s = np.array(self.asked_s[:count])
+        there_s = self.request_s[0] + self.boot_s[0][:, count - 1] - ago_s[-1]
+        return np.maximum(0.0, there_s), self.request_s[0][:, None] - ago_s
 
     def seconds(self, number: int, width: int) -> Floats:
         """How long each trial of a stage holds its devices."""

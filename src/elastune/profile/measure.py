@@ -28,11 +28,13 @@ class _Attempt:
 
 @dataclass(slots=True)
 class Measured:
-    """Seconds: of steps by width, of beginnings (by width, with the first step), of leaving, and of machines."""
+    """Seconds: of steps by width, of beginnings (with the width and the number of steps until the first news), of
+    leaving, and of machines.
+    """
 
     steps: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    firsts: list[tuple[int, float]] = field(default_factory=list)
-    cold_firsts: list[tuple[int, float]] = field(default_factory=list)
+    firsts: list[tuple[int, int, float]] = field(default_factory=list)
+    cold_firsts: list[tuple[int, int, float]] = field(default_factory=list)
     leaves: list[float] = field(default_factory=list)
     requests: list[float] = field(default_factory=list)
     boots: list[float] = field(default_factory=list)
@@ -85,12 +87,12 @@ class Measured:
         attempt = self._attempt(event)
         if attempt is None:
             return
+        number = together[event.trial]
         if attempt.reported_s is None:
             firsts = self.cold_firsts if attempt.cold else self.firsts
-            firsts.append((attempt.width, at_s - attempt.began_s))
+            firsts.append((attempt.width, number, at_s - attempt.began_s))
             attempt.reported_s = at_s
         elif at_s > attempt.reported_s:
-            number = together[event.trial]
             self.steps[attempt.width] += [(at_s - attempt.reported_s) / number] * number
             attempt.reported_s = at_s
 
@@ -99,10 +101,14 @@ class Measured:
         if not self.steps.get(1):
             raise SpecError("nothing was measured at width 1: no trial has reported twice there; measure for longer")
         step, scaling = fit_scaling(self.steps)
-        # What a beginning takes more than the step that ends it, and the leaving before the next.
+        # What a beginning takes more than the steps in it, and the leaving before the next.
         leave_s = fmean(self.leaves) if self.leaves else 0.0
         warm, cold = (
-            [max(0.0, first_s - step.expected_s / scaling(width)) for width, first_s in firsts if width in self.steps]
+            [
+                max(0.0, first_s - steps * step.expected_s / scaling(width))
+                for width, steps, first_s in firsts
+                if width in self.steps
+            ]
             for firsts in (self.firsts, self.cold_firsts)
         )
         warm_s = fmean(warm) if warm else 0.0

@@ -1,0 +1,84 @@
+"""On Ray: a training job is measured, and a plan is carried out on machines that boot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+import elastune as et
+from elastune.planning import Planning
+from elastune.profile import load_profile
+from elastune.profile.cloud import Cloud
+from elastune.profile.job import JobProfile
+from elastune.profile.latency import constant
+from elastune.profile.scaling import Scaling
+
+STEP_S, SPEEDUP = 0.1, 1.6
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(autouse=True)
+def no_ray_left() -> Iterator[None]:
+    ray.shutdown()  # that of other tests may still be there
+    yield
+    ray.shutdown()
+
+
+def sleepy(config: Mapping[str, Any]) -> None:
+    done = et.get_checkpoint() or 0
+    while True:
+        time.sleep(STEP_S / (SPEEDUP if et.get_context().world_size == 2 else 1.0))
+        done += 1
+        et.report({"loss": (config["x"] - 0.3) ** 2 + 1 / done}, checkpoint=done)
+
+
+def tuner(folder: Path, **changes: Any) -> et.Tuner:
+    arguments: dict[str, Any] = {
+        "space": {"x": et.uniform(0, 1)},
+        "metric": "loss",
+        "algorithm": et.SuccessiveHalving(n=4, r=5, R=30, eta=2),
+        "storage": folder / "runs",
+        "name": "t",
+    }
+    return et.Tuner(sleepy, **(arguments | changes))
+
+
+def test_steps_and_speed_up_of_a_sleeping_job_are_found_and_can_be_planned_with(tmp_path: Path) -> None:
+    found = tuner(tmp_path, devices=2, price="$1").profile("1s", progress=False)
+    profile, cloud = found.profile, found.cloud
+    assert profile.step.expected_s == pytest.approx(STEP_S, rel=0.1)
+    assert set(profile.scaling.speedups) == {1, 2}
+    assert profile.scaling(2) == pytest.approx(SPEEDUP, rel=0.1)
+    assert (cloud.devices, cloud.price_usd_per_hour) == (2, 2.0)
+    rows = found.to_dict()["widths"]
+    assert [row["width"] for row in rows] == [1, 2] and all(row["steps"] >= 5 for row in rows)
+    found.save(tmp_path / "t.profile.yaml")
+    again, same_cloud = load_profile(tmp_path / "t.profile.yaml")
+    assert again == profile and same_cloud == cloud
+    assert len(found.save_plots(tmp_path / "pictures")) == 2
+    expected = tuner(tmp_path, machines=2, planning=Planning(tmp_path / "t.profile.yaml")).plan()
+    # Four trials of five steps and two of ten are three times as long as one of five on two devices, the last is alone.
+    assert 2.0 < expected.time_s.mean() < 10.0
+
+
+def test_a_planned_run_on_machines_that_boot_finishes_as_planned_with_its_plan_in_the_journal(tmp_path: Path) -> None:
+    profile = JobProfile(constant(STEP_S), Scaling({1: 1, 2: SPEEDUP}), start=constant(0.05))
+    cloud = Cloud("local", 2, 2.0, request=constant(0.1), boot=constant(8.0), minimum_s=0.0)
+    planned = tuner(tmp_path, machines=2, provider="local", deadline="3m", planning=Planning(profile, cloud))
+    expected = planned.plan()
+    result = planned.fit(progress=False)
+    assert result.status == "succeeded"
+    plans = [plan for _, plan in result.view.plans]
+    assert plans[0].brackets == tuple(candidate.plan.stages for candidate in expected.chosen)
+    assert [len(plan.brackets[0]) for plan in plans] == [3, 2, 1], "one at the beginning, and one at every barrier"
+    assert sorted(trial.iteration for trial in result.view.trials.values()) == [5, 5, 15, 30]
+    assert len(result.view.machines) >= max(stage.machines for stage in plans[0].brackets[0])
+    widths = [stage.width for stage in plans[0].brackets[0]]
+    assert len(result.best_trial.segments) >= sum(widths)
+    assert et.load(result.path).view.plans == result.view.plans
