@@ -18,7 +18,7 @@ from elastune.profile.job import JobProfile
 from elastune.profile.latency import constant
 from elastune.profile.scaling import Scaling
 
-STEP_S, SPEEDUP = 0.1, 1.6
+STEP_S, SPEEDUP = 0.2, 1.6
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -50,7 +50,7 @@ def tuner(folder: Path, **changes: Any) -> et.Tuner:
 
 
 def test_steps_and_speed_up_of_a_sleeping_job_are_found_and_can_be_planned_with(tmp_path: Path) -> None:
-    found = tuner(tmp_path, devices=2, price="$1").profile("1s", progress=False)
+    found = tuner(tmp_path, devices=2, price="$1").profile("3s", progress=False)
     profile, cloud = found.profile, found.cloud
     assert profile.step.expected_s == pytest.approx(STEP_S, rel=0.1)
     assert set(profile.scaling.speedups) == {1, 2}
