@@ -78,7 +78,7 @@ class Case:
     stages: list[tuple[int, int]]
     machines: int
     devices: int
-    profile_s: float = 6.0
+    profile_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def carry_out(case: Case, folder: Path) -> Outcome:
             devices=case.devices,
             price="$1",
             provider="local",
-            boot="3s",
+            boot="15s",
             storage=folder,
             name=case.name,
             **more,
@@ -130,11 +130,11 @@ def main() -> None:
     quick = "--quick" in sys.argv[1:]
     logging.disable(logging.WARNING)
     times = 1 if quick else 3
-    small = [(4, 8 * times), (2, 16 * times), (1, 48 * times)]
+    small = [(4, 8 * times), (2, 16 * times), (1, 24 * times), (1, 24 * times)]
     large = [(16, 8 * times), (6, 16 * times), (2, 32 * times), (1, 64 * times)]
     cases = [
-        Case("digits", digits, {"lr": et.loguniform(1e-3, 1e-1)}, small, machines=2, devices=1),
-        Case("sleep", sleep, {"x": et.uniform(0, 1)}, large, machines=4, devices=2),
+        Case("digits", digits, {"lr": et.loguniform(1e-3, 1e-1)}, small, 2, 1, 6.0 * times),
+        Case("sleep", sleep, {"x": et.uniform(0, 1)}, large, 4, 2, 6.0 * times),
     ]
     outcomes = {}
     with tempfile.TemporaryDirectory() as folder:

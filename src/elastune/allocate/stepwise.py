@@ -49,6 +49,8 @@ class Stepwise(Allocator):
             self._begun_again = False
             if self._phase == len(self.widths):
                 return Target(0, {}, done="every width was measured")
+        if self._steps == 0:  # the time begins with the first step: to import a framework may take longer than all of it
+            self._until_s = at_s + self.seconds
         half_s = self._until_s - self.seconds / 2
         if at_s >= half_s and not self._begun_again:
             if view.widths:

@@ -17,6 +17,8 @@ class Machine:
     billed_from_unix_s: float
     gone_at_unix_s: float | None = None
     """A revocation notice: it will be taken away then."""
+    ready_from_unix_s: float = 0.0
+    """Workers may start on it before, and trials not."""
 
 
 class Provider(Protocol):

@@ -2,6 +2,9 @@
 
 See `machine` for what plays a machine, and for the files that say what there is. A driver that comes after a crash
 finds the machines of the one before, and has them join its own Ray.
+
+Ray and the workers start while a machine boots: how many boot at once then makes no difference to when they are ready,
+as long as this computer keeps up, and a rehearsal takes the time that was ordered.
 """
 
 from __future__ import annotations
@@ -91,7 +94,8 @@ class Local:
             keeper = m.read(self._folder / name / "keeper.json", m.Keeper)
             ray_node = ray_nodes.get(keeper.join) if keeper is not None and keeper.join is not None else None
             gone_at_unix_s = self._gone_at(name, notices.get(ray_node) if ray_node is not None else None)
-            machines.append(Machine(name, order.devices, ray_node, order.requested_unix_s, gone_at_unix_s))
+            since_unix_s, ready_unix_s = order.requested_unix_s, order.requested_unix_s + order.boot_s
+            machines.append(Machine(name, order.devices, ray_node, since_unix_s, gone_at_unix_s, ready_unix_s))
         return machines
 
     def release(self, name: str) -> None:

@@ -208,8 +208,6 @@ class MachineKeeper:
         order = read(folder / "order.json", Order)
         assert order is not None, f"no order in {folder}"
         self._folder, self._order = folder, order
-        boot_left_s = min(order.boot_s, order.requested_unix_s + order.boot_s - time.time())
-        self._booted_s = time.monotonic() + boot_left_s
         self._head: Head | None = None
         self._starter: subprocess.Popen[bytes] | None = None
         self._start_limit_s = 0.0
@@ -285,8 +283,7 @@ class MachineKeeper:
         if self._is_owned():
             self._alone_since_s = None
             head = read(self._folder.parent / "head.json", Head)
-            booted = time.monotonic() >= self._booted_s
-            if booted and head is not None and head != self._head and _answers(head.address):
+            if head is not None and head != self._head and _answers(head.address):
                 self._join(head)
             return None
         self._leave()

@@ -223,11 +223,18 @@ class RayCluster:
         known = self._machines[host.slot.node]
         known.missing.discard(host.slot)
         if not known.missing and not known.ready:
-            known.ready = True
             assert known.here is not None
-            billed_from_s = max(0.0, known.here.billed_from_unix_s - self.started_unix_s)
+            boots_s = max(0.0, known.here.ready_from_unix_s - time.time())
+            self.at(self.now_s() + boots_s, lambda: self._ready(known))
+
+    def _ready(self, known: _Machine) -> None:
+        here = known.here
+        assert here is not None
+        if self._machines.get(here.name) is known and not known.ready:
+            known.ready = True
+            billed_from_s = max(0.0, here.billed_from_unix_s - self.started_unix_s)
             paid = (billed_from_s, self._provider.price(), self._minimum_s, self._data_usd)
-            self._events.append(m.NodeReady(host.slot.node, known.here.devices, *paid))
+            self._events.append(m.NodeReady(here.name, here.devices, *paid))
 
     def said(self, host: Host, said: wire.Said) -> None:
         self._gangs.said(host, said)
