@@ -70,9 +70,7 @@ def test_steps_and_speed_up_of_a_sleeping_job_are_found_and_can_be_planned_with(
 def test_a_planned_run_on_machines_that_boot_finishes_as_planned_with_its_plan_in_the_journal(tmp_path: Path) -> None:
     profile = JobProfile(constant(STEP_S), Scaling({1: 1, 2: SPEEDUP}), start=constant(0.05))
     cloud = Cloud("local", 2, 2.0, request=constant(0.1), boot=constant(8.0), minimum_s=0.0)
-    planned = tuner(
-        tmp_path, machines=2, provider="local", boot="8s", deadline="3m", planning=Planning(profile, cloud)
-    )
+    planned = tuner(tmp_path, machines=2, provider="local", boot="8s", deadline="3m", planning=Planning(profile, cloud))
     expected = planned.plan()
     result = planned.fit(progress=False)
     assert result.status == "succeeded"

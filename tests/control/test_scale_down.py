@@ -225,14 +225,15 @@ def test_however_the_number_of_machines_changes_nothing_is_shared_lost_or_counte
 def test_of_idle_machines_the_oldest_goes_first_because_its_minimum_is_paid_and_of_those_that_boot_the_newest() -> None:
     fleet = Fleet(Spending(Limits()))
     for at_s in (0.0, 10.0, 20.0, 30.0):
-        fleet.change(len(fleet.nodes) + 1, at_s)
+        fleet.change({0: len(fleet.nodes) + 1}, at_s)
     for node, from_s in (("n0", 0.0), ("n1", 10.0)):
         fleet.ready(ready(node, 1, from_s))
-    assert fleet.awaited() == [20.0, 30.0]
+    pool = fleet.pools[0]
+    assert pool.awaited() == [20.0, 30.0]
     gone = []
     for wanted in (3, 2, 1, 0):
-        fleet.give_up(fleet.surplus(wanted), {}, {})
-        _, release = fleet.change(wanted, 40.0)
+        pool.give_up(pool.surplus(wanted), {}, {})
+        _, release = fleet.change({0: wanted}, 40.0)
         gone += release
         fleet.drop(release[0], 40.0)
     assert gone == ["n3", "n2", "n0", "n1"]

@@ -52,8 +52,8 @@ moments = st.builds(
             view.widths,
             view.waiting,
             stage=lambda trial: stage,
-            machines=lambda: [MachineView(from_s, [f"r{k}"]) for k, from_s in enumerate(sorted(billed))],
-            awaited=lambda: [1.0],
+            machines=lambda pool: [MachineView(from_s, [f"r{k}"]) for k, from_s in enumerate(sorted(billed))],
+            awaited=lambda pool: [1.0],
             spent_usd=lambda: sum(billed),
         ),
         steps,
@@ -74,7 +74,7 @@ def test_no_more_is_given_than_there_is_and_only_to_those_who_are_there(name: st
     allocator = ALLOCATORS[name]()
     for view in seen:
         target = allocator.allocate(view, 0.0)
-        assert target.machines >= 0 and all(width > 0 for width in target.widths.values())
+        assert min(target.by_pool.values()) >= 0 and all(width > 0 for width in target.widths.values())
         assert set(target.widths) <= {*view.widths, *view.waiting}
         new = sum(width for trial, width in target.widths.items() if trial not in view.widths)
         assert new <= view.free
@@ -92,7 +92,7 @@ def test_pickling_after_any_call_changes_nothing(name: str, seen: list[tuple[Vie
         pickled = pickle.loads(pickle.dumps(pickled))
         target = straight.allocate(view, at_s)
         assert target == pickled.allocate(view, at_s)
-        assert target.machines >= 0 and set(target.widths) <= {*view.widths, *view.waiting}
+        assert min(target.by_pool.values()) >= 0 and set(target.widths) <= {*view.widths, *view.waiting}
         pickled = pickle.loads(pickle.dumps(pickled))
 
 

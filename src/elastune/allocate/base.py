@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from elastune.messages import Planned
 from elastune.spec import Width
@@ -23,18 +23,18 @@ class View:
     """What an allocator sees. `widths` has the trials that hold devices, `waiting` those that want some, in order.
 
     `free` is what nobody holds: whole devices, and what is left of those that trials share. `stage` says which stage of
-    the algorithm's schedule a trial is in, `machines` which are ready and kept, the oldest first, `awaited` when those
-    were asked for that are not there yet, and `spent_usd` what has been paid so far; they are asked for, because most
-    allocators do without. While a journal is replayed, `recorded` gives the plan that was made at this point, to be
-    taken instead of a new one.
+    the algorithm's schedule a trial is in, `machines` which of a pool are ready and kept, the oldest first, `awaited`
+    when those were asked for that are not there yet, and `spent_usd` what has been paid so far; they are asked for,
+    because most allocators do without. While a journal is replayed, `recorded` gives the plan that was made at this
+    point, to be taken instead of a new one.
     """
 
     free: Width
     widths: Mapping[str, Width]
     waiting: Iterable[str]
     stage: Callable[[str], int] = lambda trial: 0
-    machines: Callable[[], Sequence[MachineView]] = lambda: ()
-    awaited: Callable[[], Sequence[float]] = lambda: ()
+    machines: Callable[[int], Sequence[MachineView]] = lambda pool: ()
+    awaited: Callable[[int], Sequence[float]] = lambda pool: ()
     spent_usd: Callable[[], float] = lambda: 0.0
     recorded: Callable[[], Planned] | None = None
 
@@ -47,13 +47,21 @@ class Target:
     and `place` turn the difference into commands; a trial that there is no place for yet keeps what it has, or waits.
     With `wake_s` the allocator is asked again by then, and `plan`, if there is a new one, goes into the journal. With
     `done`, a reason, the run is over.
+
+    Where machines shall not be shared by all, they are given by pool, always the same pools; `pools` says where a trial
+    is started that does not run yet (0 if not), and there it stays while it runs.
     """
 
-    machines: int
+    machines: int | Mapping[int, int]
     widths: Mapping[str, Width]
     wake_s: float | None = None
     plan: Planned | None = None
     done: str = ""
+    pools: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def by_pool(self) -> Mapping[int, int]:
+        return self.machines if isinstance(self.machines, Mapping) else {0: self.machines}
 
 
 class Allocator(ABC):

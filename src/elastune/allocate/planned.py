@@ -33,8 +33,11 @@ ROUNDING_S = 1e-6
 
 @dataclass(slots=True)
 class _Bracket:
-    """Stages that follow one another: their places in the schedule, and how far they have come."""
+    """Stages that follow one another: their places in the schedule, and how far they have come. It has machines of its
+    own, the pool of its number: so it takes and costs what it would alone.
+    """
 
+    number: int
     places: dict[int, int]
     """The number of a stage within the bracket, by its place in the whole schedule."""
     stages: tuple[Stage, ...]
@@ -109,15 +112,21 @@ class Planned(Allocator):
             self._plan_anew(past_barrier, view, at_s)
         self._begin_stages(view, at_s)
         widths = dict(view.widths)
+        pools: dict[str, int] = {}
         for bracket in self._brackets:
             if bracket.began_s is not None and bracket.waiting:
                 stage = bracket.planned[0]
                 room = max(0, min(stage.trials, stage.devices // stage.width) - len(bracket.running))
                 widths.update((trial, stage.width) for trial in bracket.waiting[:room])
+                pools.update((trial, bracket.number) for trial in bracket.waiting[:room])
         asks_s = [ask_s for bracket in self._brackets if (ask_s := self._ask_at_s(bracket)) is not None]
         wake_s = min((ask_s for ask_s in asks_s if ask_s > at_s), default=None)
         return Target(
-            sum(bracket.held for bracket in self._brackets), widths, wake_s, self._made() if self._new_plan else None
+            {bracket.number: bracket.held for bracket in self._brackets},
+            widths,
+            wake_s,
+            self._made() if self._new_plan else None,
+            pools=pools,
         )
 
     def _sort_trials(self, view: View) -> None:
@@ -144,16 +153,11 @@ class Planned(Allocator):
         return not first
 
     def _begin_stages(self, view: View, at_s: float) -> None:
-        """A stage begins when its machines are there besides those of the brackets that train; one that needs no more
-        than it had waits for nobody.
-        """
-        needed = [(bracket, self._needed(bracket, view)) for bracket in self._brackets]
-        left = len(view.machines()) - sum(machines for bracket, machines in needed if bracket.began_s is not None)
-        for bracket, machines in sorted(needed, key=lambda each: each[1] - each[0].held):
-            if bracket.began_s is None and machines <= left:
+        """A stage begins when its machines are there."""
+        for bracket in self._brackets:
+            machines = self._needed(bracket, view)
+            if bracket.began_s is None and machines <= len(view.machines(bracket.number)):
                 bracket.began_s = at_s
-                left -= machines
-        for bracket, machines in needed:
             ask_s = self._ask_at_s(bracket)
             ahead = ask_s is not None and at_s >= ask_s
             bracket.held = max(machines, self._after(bracket)) if ahead else machines
@@ -165,8 +169,7 @@ class Planned(Allocator):
         now, after = bracket.planned[0].machines, self._after(bracket)
         if bracket.began_s is None or bracket.waiting or not self.goal.early_release:
             return now
-        mine = set(bracket.running)
-        busy = sum(any(trial in mine for trial in machine.trials) for machine in view.machines())
+        busy = sum(bool(machine.trials) for machine in view.machines(bracket.number))
         return min(now, max(busy, after))
 
     def _after(self, bracket: _Bracket) -> int:
@@ -199,22 +202,15 @@ class Planned(Allocator):
         self._new_plan = True
 
     def _plan_rest(self, bracket: _Bracket, view: View, at_s: float) -> None:
-        busy = {trial for other in self._brackets if other is not bracket for trial in other.running}
-        held_s = sorted(
-            (
-                at_s - machine.billed_from_s
-                for machine in view.machines()
-                if not any(trial in busy for trial in machine.trials)
-            ),
-            reverse=True,
-        )[: bracket.held]
+        machines = view.machines(bracket.number)
+        held_s = sorted((at_s - machine.billed_from_s for machine in machines), reverse=True)[: bracket.held]
         awaited = max(0, bracket.planned[0].machines - len(held_s))
         job = replace(
-            self.jobs()[self._brackets.index(bracket)],
+            self.jobs()[bracket.number],
             stages=bracket.stages[bracket.at :],
             profile=self._as_measured(),
             held_s=tuple(held_s),
-            asked_s=tuple(at_s - asked_s for asked_s in view.awaited()[:awaited]),
+            asked_s=tuple(at_s - asked_s for asked_s in view.awaited(bracket.number)[:awaited]),
         )
         # The rest of a minimum charge is in the bill as soon as it is owed, and the plan counts it too.
         owed_s = sum(max(0.0, self.cloud.minimum_s - age_s) for age_s in held_s)
@@ -272,8 +268,8 @@ class Planned(Allocator):
 
 def _brackets(stages: Sequence[Stage]) -> list[_Bracket]:
     found: list[_Bracket] = []
-    for number in sorted({stage.bracket for stage in stages}):
-        places = [place for place, stage in enumerate(stages) if stage.bracket == number]
+    for bracket in sorted({stage.bracket for stage in stages}):
+        places = [place for place, stage in enumerate(stages) if stage.bracket == bracket]
         numbers = {place: within for within, place in enumerate(places)}
-        found.append(_Bracket(numbers, tuple(stages[place] for place in places)))
+        found.append(_Bracket(len(found), numbers, tuple(stages[place] for place in places)))
     return found

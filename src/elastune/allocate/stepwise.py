@@ -42,14 +42,14 @@ class Stepwise(Allocator):
             self._steps += 1
 
     def allocate(self, view: View, at_s: float) -> Target:
-        if self._phase < 0 and len(view.machines()) < self.machines:
+        if self._phase < 0 and len(view.machines(0)) < self.machines:
             return Target(self.machines, {})
         while self._phase < 0 or (at_s >= self._until_s and self._steps >= LEAST_STEPS * self._side_by_side()):
             self._phase, self._until_s, self._steps = self._phase + 1, at_s + self.seconds, 0
             self._begun_again = False
             if self._phase == len(self.widths):
                 return Target(0, {}, done="every width was measured")
-        if self._steps == 0:  # the time begins with the first step: to import a framework may take longer than all of it
+        if self._steps == 0:  # time begins with the first step: importing a framework may take longer than all of it
             self._until_s = at_s + self.seconds
         half_s = self._until_s - self.seconds / 2
         if at_s >= half_s and not self._begun_again:

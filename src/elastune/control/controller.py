@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, ClassVar
@@ -172,21 +172,30 @@ class Controller:
         if target.done:
             self._end("succeeded", target.done)
             return
-        surplus = self.fleet.surplus(target.machines)
-        if surplus > 0:
-            self.fleet.give_up(surplus, *self._schedule.places(target, self.trials))
-        elif surplus < 0 and self.fleet.keep_again(-surplus):
+        if self._fit_pools(target):
             self._ask_for_more()
             target = self._ask_for_target()
         self._schedule.follow(target, self.trials)
-        self._hold(target.machines)
+        self._hold(target.by_pool)
         stuck = not self._schedule.widths and self._schedule.waiting and not self._timers
         if stuck and all(node.devices for node in self.fleet.nodes.values()):
             self._end("failed", _nothing_for(next(iter(self._schedule.waiting)), target))
 
+    def _fit_pools(self, target: Target) -> bool:
+        """Give machines up where there are too many. Says whether some are kept after all that were to be given up."""
+        kept = False
+        for number, wanted in target.by_pool.items():
+            pool = self.fleet.pools[number]
+            surplus = pool.surplus(wanted)
+            if surplus > 0:
+                pool.give_up(surplus, *self._schedule.places(number, target, self.trials))
+            elif surplus < 0:
+                kept = pool.keep_again(-surplus) or kept
+        return kept
+
     def _ask_for_more(self) -> None:
         """As many trials as there is a place for; at least one if there is nothing else to do."""
-        room = self.fleet.free.room(to_width("the allocator's width", self._allocator.width))
+        room = self.fleet.room(to_width("the allocator's width", self._allocator.width))
         everything = self._allocator.all_at_once
         while (wanted := room - len(self._schedule.waiting)) > 0 or self._idle or everything:
             groups = [group for group in self._algorithm.more(max(wanted, 1), self._at_s) if group]
@@ -196,17 +205,18 @@ class Controller:
 
     def _ask_for_target(self) -> Target:
         view = View(
-            self.fleet.free.capacity,
+            self.fleet.free,
             self._schedule.widths,
             self._schedule.waiting,
             lambda trial: self.trials[trial].run.stage,
-            self.fleet.ready_machines,
-            self.fleet.awaited,
+            lambda pool: self.fleet.pools[pool].ready_machines(),
+            lambda pool: self.fleet.pools[pool].awaited(),
             lambda: self.fleet.spending.spent_usd(self._at_s),
             self._plans.popleft if self._plans else None,
         )
         target = self._allocator.allocate(view, self._at_s)
-        require_int("the allocator's machines", target.machines, 0)
+        for machines in target.by_pool.values():
+            require_int("the allocator's machines", machines, 0)
         self._ask_again_s = math.inf if target.wake_s is None else target.wake_s
         if target.plan is not None:
             self._answer.decisions.append(target.plan)
@@ -217,7 +227,7 @@ class Controller:
         """Nothing runs and nothing waits: if the algorithm has no more, nothing ever will."""
         return not self._schedule.waiting and not self._schedule.widths
 
-    def _hold(self, machines: int) -> None:
+    def _hold(self, machines: Mapping[int, int]) -> None:
         add, release = self.fleet.change(machines, self._at_s)
         for node_id in release:
             self._release(node_id)

@@ -6,10 +6,9 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from elastune.control.fleet import Fleet
 from elastune.control.state import Trial
 from elastune.messages import Slot
-from elastune.place import repack
+from elastune.place import FreeSlots, repack
 from elastune.spec import Width
 
 
@@ -22,19 +21,19 @@ def displace(
     without: Mapping[str, Width],
     widths: Mapping[str, Width],
     trials: Mapping[str, Trial],
-    fleet: Fleet,
+    free: FreeSlots,
     started: Collection[str],
 ) -> dict[str, Move]:
     """The moves of others after which there is a place for some of those that are `without`, if there are any such.
     `widths` has the trials that hold slots; who was told to move or to leave, or was `started` just now, stays.
     """
-    attempts = list(_attempts(without, widths, trials, fleet))
+    attempts = list(_attempts(without, widths, trials, free))
     if not attempts:
         return {}
     holding = {trial_id: trials[trial_id] for trial_id in widths}
     placed = {trial_id: tuple(dict.fromkeys(trial.slots + trial.next_slots)) for trial_id, trial in holding.items()}
     busy = {trial_id for trial_id, trial in holding.items() if trial.leaving or trial.next_slots}.union(started)
-    machines = fleet.free.machines
+    machines = free.machines
     for some in attempts:
         new = repack({**widths, **some}, placed, machines, busy.union(without.keys() - some.keys()))
         moves = {
@@ -48,12 +47,12 @@ def displace(
 
 
 def _attempts(
-    without: Mapping[str, Width], widths: Mapping[str, Width], trials: Mapping[str, Trial], fleet: Fleet
+    without: Mapping[str, Width], widths: Mapping[str, Width], trials: Mapping[str, Trial], slots: FreeSlots
 ) -> Iterator[dict[str, Width]]:
     """Whom to look for a place for: as many as enough devices are free for at once; if that leads nowhere, the first of
     every width alone. Only where somebody is narrower can anybody make room.
     """
-    free, machines = len(fleet.free), fleet.free.machines
+    free, machines = len(slots), slots.machines
     narrowest = min((width for width in widths.values() if width >= 1), default=math.inf)
     together: dict[str, Width] = {}
     alone: dict[Width, str] = {}

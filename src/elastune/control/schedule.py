@@ -7,6 +7,7 @@ from elastune.allocate.base import Target
 from elastune.control.answer import Answer
 from elastune.control.displace import Move, displace
 from elastune.control.fleet import Fleet
+from elastune.control.pool import Pool
 from elastune.control.state import Trial
 from elastune.messages import Slot
 from elastune.spec import Width, share_of, to_width
@@ -43,7 +44,7 @@ class Schedule:
                 self.pause(trials[trial_id], None)
             elif wanted != width and (wanted := _checked(trial_id, wanted)) != width:
                 changes.append((1 if wanted > width else -1, -wanted, trial_id))
-        for trial_id in self._fleet.to_leave:
+        for trial_id in (trial_id for pool in self._fleet.pools.values() for trial_id in pool.to_leave):
             if target.widths.get(trial_id) == self.widths[trial_id]:
                 changes.append((0, -self.widths[trial_id], trial_id))
         without: dict[str, Width] = {}
@@ -53,6 +54,7 @@ class Schedule:
         starting = [trial_id for trial_id in target.widths if trial_id not in self.widths]
         for trial_id in starting:
             width = _checked(trial_id, target.widths[trial_id])
+            trials[trial_id].pool = target.pools.get(trial_id, 0)
             if not self.start(trials[trial_id], width):
                 without[trial_id] = width
         if without or self._moves:
@@ -64,7 +66,10 @@ class Schedule:
         """
         if not self._carry_on(trials):
             started = [trial_id for trial_id in starting if trial_id not in without]
-            self._moves = displace(without, self.widths, trials, self._fleet, started)
+            for number, pool in self._fleet.pools.items():
+                ours = {trial_id: width for trial_id, width in self.widths.items() if trials[trial_id].pool == number}
+                some = {trial_id: width for trial_id, width in without.items() if trials[trial_id].pool == number}
+                self._moves |= displace(some, ours, trials, pool.free, started)
             self._carry_on(trials)
 
     def _carry_on(self, trials: dict[str, Trial]) -> bool:
@@ -75,22 +80,25 @@ class Schedule:
             trial = trials[trial_id]
             if trial.leaving or trial.slots != before or trial.next_slots not in ((), after):
                 del self._moves[trial_id]
-            elif not trial.next_slots and self._fleet.move(trial_id, before, after):
+            elif not trial.next_slots and self._pool(trial).move(trial_id, before, after):
                 trial.next_slots = after
                 self._tell_to_move(trial, after)
         if not any(trials[trial_id].next_slots for trial_id in self._moves):
             self._moves = {}
         return bool(self._moves)
 
-    def places(self, target: Target, trials: dict[str, Trial]) -> tuple[dict[str, Width], dict[str, tuple[Slot, ...]]]:
+    def places(
+        self, pool: int, target: Target, trials: dict[str, Trial]
+    ) -> tuple[dict[str, Width], dict[str, tuple[Slot, ...]]]:
         """Of the trials that hold slots and shall go on: what they are to have, and where they are or will be."""
-        staying = [t for t in self.widths if t in target.widths and not trials[t].leaving]
+        ours = [trial_id for trial_id in self.widths if trials[trial_id].pool == pool]
+        staying = [trial_id for trial_id in ours if trial_id in target.widths and not trials[trial_id].leaving]
         wanted = {trial_id: _checked(trial_id, target.widths[trial_id]) for trial_id in staying}
         return wanted, {trial_id: trials[trial_id].next_slots or trials[trial_id].slots for trial_id in staying}
 
     def start(self, trial: Trial, width: Width) -> bool:
         """Says whether there is a place."""
-        slots = self._fleet.take(trial.id, width)
+        slots = self._pool(trial).take(trial.id, width)
         if slots is None:
             return False
         del self.waiting[trial.id]
@@ -123,7 +131,7 @@ class Schedule:
         """
         if trial.leaving or trial.next_slots:
             return True
-        slots = self._fleet.resize(trial.id, trial.slots, width)
+        slots = self._pool(trial).resize(trial.id, trial.slots, width)
         if slots is None:
             return False
         trial.next_slots = slots
@@ -137,13 +145,13 @@ class Schedule:
             before, trial.slots, trial.next_slots = trial.slots, slots, ()
             trial.width = self.widths[trial.id]
             trial.began_s, trial.reported_s = self._answer.at_s, None
-            self._fleet.settle(trial.id, slots, trial.width, before)
+            self._pool(trial).settle(trial.id, slots, trial.width, before)
 
     def stay(self, trial: Trial) -> None:
         """Where the trial was told to go there is no place any more."""
         given_up, trial.next_slots = trial.next_slots, ()
         self.widths[trial.id] = trial.width
-        self._fleet.settle(trial.id, trial.slots, trial.width, given_up)
+        self._pool(trial).settle(trial.id, trial.slots, trial.width, given_up)
         self._tell_to_move(trial, trial.slots)
 
     def _tell_to_move(self, trial: Trial, slots: tuple[Slot, ...]) -> None:
@@ -164,9 +172,12 @@ class Schedule:
             self._answer.order(m.StopTrial, trial.id, trial.attempt, within_s)
 
     def left(self, trial: Trial) -> None:
-        self._fleet.give(trial.id, dict.fromkeys(trial.slots + trial.next_slots))
+        self._pool(trial).give(trial.id, dict.fromkeys(trial.slots + trial.next_slots))
         del self.widths[trial.id]
         trial.slots = trial.next_slots = ()
+
+    def _pool(self, trial: Trial) -> Pool:
+        return self._fleet.pools[trial.pool]
 
 
 def _checked(trial: str, width: Width) -> Width:

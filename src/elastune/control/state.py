@@ -34,6 +34,8 @@ class Trial:
     reported_s: float | None = None
     """When the last report came of those since it began or was resized."""
     slots: tuple[Slot, ...] = ()
+    pool: int = 0
+    """Of the machines that it is on, or is to be started on."""
     width: Width = 1
     """What it has of the devices of its slots: as many as there are, or a part of one."""
     next_slots: tuple[Slot, ...] = ()
