@@ -294,6 +294,13 @@ def test_a_machine_that_never_comes_is_asked_for_again() -> None:
     assert calm.view.at_s < late.view.at_s
 
 
+def test_machines_wait_for_the_last_trial_of_a_stage_that_is_to_be_tried_again() -> None:
+    killed = planned_world(et.Stages([(1, 4), (1, 20)]), 60.0, faults=[Fault(8.0, "kill", "t-00000")]).run()
+    assert killed.view.status == "succeeded" and killed.view.trials["t-00000"].attempts == 3
+    first = plans_of(killed)[0].brackets[0][0].machines
+    assert sum(isinstance(command, m.AddNode) for command in killed.commands) == first
+
+
 # -------------------------------------------------------------------------------------------------- planning anew
 
 

@@ -26,6 +26,14 @@ def test_at_the_deadline_trials_are_paused_then_machines_are_given_back() -> Non
     assert script.controller.done
 
 
+def test_a_run_that_is_done_at_its_deadline_has_succeeded() -> None:
+    for algorithm in (FIFO(2, R=5), SuccessiveHalving(4, 1, 4, 2)):
+        finish_s = world(algorithm, devices=2).run().view.at_s
+        session = world(algorithm, devices=2, deadline_s=finish_s).run()
+        assert (session.view.status, session.view.at_s) == ("succeeded", finish_s)
+        assert_sound(session)
+
+
 def test_a_trial_that_does_not_leave_in_time_is_killed_and_the_run_ends_all_the_same() -> None:
     session = world(FIFO(1, R=5), deadline_s=3.0, grace_s=2.0, start_s=100.0).run()
     assert session.view.status == "deadline"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,6 +94,16 @@ def test_three_stages_as_trying_every_plan(job: Job, early_release: bool, boot_a
 @given(job=small_jobs(stages=2, machines=3, varies=True), early_release=st.booleans(), boot_ahead=st.booleans())
 def test_the_expectation_where_times_vary_as_trying_every_plan(job: Job, early_release: bool, boot_ahead: bool) -> None:
     check(job, early_release, boot_ahead)
+
+
+@settings(max_examples=30, deadline=None)
+@given(small_jobs(stages=3, machines=3, varies=True), st.sampled_from([20.0, 60.0, 300.0]))
+def test_costs_are_those_expected_where_times_vary_and_there_is_a_minimum_charge(job: Job, minimum_s: float) -> None:
+    job = replace(job, cloud=replace(job.cloud, minimum_s=minimum_s))
+    found = frontier(job)
+    assert [each.cost_usd for each in found] == sorted((each.cost_usd for each in found), reverse=True)
+    for each in found:
+        assert each.cost_usd == pytest.approx(estimate(job, each.plan).mean_usd)
 
 
 def test_the_plan_of_the_papers_table_3() -> None:

@@ -26,7 +26,7 @@ class View:
     the algorithm's schedule a trial is in, `machines` which of a pool are ready and kept, the oldest first, `awaited`
     when those were asked for that are not there yet, and `spent_usd` what has been paid so far; they are asked for,
     because most allocators do without. While a journal is replayed, `recorded` gives the plan that was made at this
-    point, to be taken instead of a new one.
+    point, to be taken instead of a new one. `failed` has the trials that will be tried again in a while.
     """
 
     free: Width
@@ -37,6 +37,7 @@ class View:
     awaited: Callable[[int], Sequence[float]] = lambda pool: ()
     spent_usd: Callable[[], float] = lambda: 0.0
     recorded: Callable[[], Planned] | None = None
+    failed: Callable[[], Iterable[str]] = lambda: ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ class _Bracket:
     """The machines that it has or waits for."""
     running: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
+    failed: bool = False
+    """Whether some trial will be tried again in a while."""
 
 
 class Planned(Allocator):
@@ -132,7 +134,9 @@ class Planned(Allocator):
     def _sort_trials(self, view: View) -> None:
         bracket_of = {place: bracket for bracket in self._brackets for place in bracket.places}
         for bracket in self._brackets:
-            bracket.running, bracket.waiting = [], []
+            bracket.running, bracket.waiting, bracket.failed = [], [], False
+        for trial in view.failed():
+            bracket_of[view.stage(trial)].failed = True
         for trial in view.widths:
             bracket_of[view.stage(trial)].running.append(trial)
         # One bracket needs no more of a long queue than it has devices for.
@@ -164,10 +168,10 @@ class Planned(Allocator):
 
     def _needed(self, bracket: _Bracket, view: View) -> int:
         """The machines of the present stage; once it needs no more, those that are busy or that the next one needs."""
-        if not bracket.running and not bracket.waiting:
+        if not bracket.running and not bracket.waiting and not bracket.failed:
             return 0 if bracket.at >= 0 else bracket.planned[0].machines
         now, after = bracket.planned[0].machines, self._after(bracket)
-        if bracket.began_s is None or bracket.waiting or not self.goal.early_release:
+        if bracket.began_s is None or bracket.waiting or bracket.failed or not self.goal.early_release:
             return now
         busy = sum(bool(machine.trials) for machine in view.machines(bracket.number))
         return min(now, max(busy, after))

@@ -71,7 +71,7 @@ class Controller:
         self._fire_timers()
         if turn.at_s >= self._ask_again_s:
             self._changed = True
-        if self._ending is None and turn.at_s >= self._limit[0]:
+        if self._ending is None and turn.at_s >= self._limit[0] and not self._nothing_left():
             self._end(self._limit[1], self._limit[2])
         if self._changed:
             self._fill()
@@ -165,7 +165,7 @@ class Controller:
 
     def _bring_to_target(self) -> None:
         self._ask_for_more()
-        if self._idle and not self._timers:
+        if self._nothing_left():
             self._succeed()
             return
         target = self._ask_for_target()
@@ -203,6 +203,12 @@ class Controller:
                 break
             self._queue(groups)
 
+    def _nothing_left(self) -> bool:
+        """Whether what came in with this turn was the last of all."""
+        if self._idle and not self._timers:
+            self._ask_for_more()
+        return self._idle and not self._timers
+
     def _ask_for_target(self) -> Target:
         view = View(
             self.fleet.free,
@@ -213,6 +219,7 @@ class Controller:
             lambda pool: self.fleet.pools[pool].awaited(),
             lambda: self.fleet.spending.spent_usd(self._at_s),
             self._plans.popleft if self._plans else None,
+            lambda: (trial for _, _, trial in self._timers if trial is not None and not self.trials[trial].over),
         )
         target = self._allocator.allocate(view, self._at_s)
         for machines in target.by_pool.values():

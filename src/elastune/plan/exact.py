@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from elastune.cost import SECONDS_PER_HOUR
 from elastune.messages import PlannedStage
-from elastune.plan.estimate import ask_ahead_s
+from elastune.plan.estimate import ask_ahead_s, estimate
 from elastune.plan.model import Candidate, Job, Plan, allocations, machines_for
 from elastune.profile.latency import Floats
 
@@ -302,4 +302,10 @@ def frontier(job: Job, *, early_release: bool = True, boot_ahead: bool = True, r
     """Every plan that none beats in both, the soonest first. With `risk` the variance of the time weighs too, by so
     much per second: then `time_s` is the sum.
     """
-    return _Search(job, early_release, boot_ahead, risk).run()
+    found = _Search(job, early_release, boot_ahead, risk).run()
+    if not job.varies or not job.cloud.minimum_s:
+        return found
+    # The search takes the minimum charge on expected ages, which is less than is expected to be charged.
+    priced = [replace(candidate, cost_usd=estimate(job, candidate.plan).mean_usd) for candidate in found]
+    kept = _falling(np.array([candidate.cost_usd for candidate in priced]))
+    return [candidate for candidate, is_kept in zip(priced, kept, strict=True) if is_kept]

@@ -11,7 +11,9 @@ import numpy as np
 from elastune.errors import Infeasible, SpecError
 from elastune.plan.estimate import estimate
 from elastune.plan.exact import frontier
+from elastune.plan.greedy import greedy
 from elastune.plan.model import Candidate, Job, cheapest
+from elastune.plan.naive import naive_plans
 from elastune.units import format_duration, format_money
 
 CHECK_SAMPLES = 1000
@@ -53,7 +55,7 @@ def choose(jobs: Sequence[Job], goal: Goal) -> list[Candidate]:
         found = [_confident(job, front, goal, confidence) for job, front in zip(jobs, fronts, strict=True)]
     else:
         deadline_s = _within_budget_s(fronts, goal) if goal.deadline_s is None else goal.deadline_s
-        found = [cheapest(front, deadline_s) for front in fronts]
+        found = [_cheapest(job, front, deadline_s, goal) for job, front in zip(jobs, fronts, strict=True)]
     chosen = [candidate for candidate in found if candidate is not None]
     if len(chosen) < len(jobs):
         raise Infeasible(_too_soon(jobs, fronts, goal, confidence))
@@ -61,6 +63,18 @@ def choose(jobs: Sequence[Job], goal: Goal) -> list[Candidate]:
     if goal.budget_usd is not None and cost_usd > goal.budget_usd:
         raise Infeasible(_too_dear(goal, cost_usd))
     return chosen
+
+
+def _cheapest(job: Job, front: list[Candidate], deadline_s: float, goal: Goal) -> Candidate | None:
+    """Where times vary and there is a minimum charge, the exact planner may miss a plan that is better by a hair: then
+    what the others find counts as well.
+    """
+    if not job.varies or not job.cloud.minimum_s:
+        return cheapest(front, deadline_s)
+    others = [*naive_plans(job), greedy(job, deadline_s)]
+    plans = [replace(other.plan, early_release=goal.early_release) for other in others if other is not None]
+    expected = [(estimate(job, plan), plan) for plan in plans]
+    return cheapest([*front, *(Candidate(each.mean_s, each.mean_usd, plan) for each, plan in expected)], deadline_s)
 
 
 def _within_budget_s(fronts: Sequence[list[Candidate]], goal: Goal) -> float:
