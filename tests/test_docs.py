@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import elastune as et
 from elastune.cli import main
@@ -62,7 +63,7 @@ def test_what_is_meant_for_ray_runs_as_a_script(page: Path, block: str, tmp_path
 
 def test_every_block_has_a_kind_that_is_known() -> None:
     kinds = {kind for page in PAGES for kind in re.findall(r"^```(.+)$", page.read_text(), re.MULTILINE)}
-    assert kinds <= {"python", "python on-ray", "python part", "yaml", "yaml profile"}
+    assert kinds <= {"python", "python on-ray", "python part", "yaml", "yaml profile", "text"}
 
 
 @each_page
@@ -88,6 +89,19 @@ def test_every_command_and_option_exists(page: Path) -> None:
         assert command in main.commands
         known = {option for parameter in main.commands[command].params for option in parameter.opts}
         assert set(re.findall(r"--[a-z]+", rest)) <= known, f"elastune {command}{rest}"
+
+
+def test_the_plan_in_the_readme_is_what_is_printed_and_what_is_paid(tmp_path: Path) -> None:
+    example = str(ROOT / "examples" / "resnet101" / "resnet101.yaml")
+    printed = CliRunner().invoke(main, ["plan", example], catch_exceptions=False).stdout
+    (shown,) = blocks(ROOT / "README.md", "text")
+    assert "\n".join(map(str.rstrip, printed.splitlines())).startswith(shown)
+    assert (
+        CliRunner().invoke(main, ["simulate", example, "--storage", str(tmp_path)], catch_exceptions=False).exit_code
+        == 0
+    )
+    result = et.load(tmp_path / "resnet101")
+    assert (round(result.view.at_s), round(result.cost or 0.0, 2)) == (19 * 60 + 18, 12.99)
 
 
 def test_every_field_of_an_experiment_is_in_the_reference() -> None:

@@ -107,7 +107,16 @@ def test_what_is_no_positive_amount_is_refused(value: object) -> None:
 
 @pytest.mark.parametrize(
     ("usd", "text"),
-    [(1200.5, "$1,200.50"), (0, "$0.00"), (0.01, "$0.01"), (0.00123, "$0.0012"), (-5, "-$5.00"), (-0.001, "-$0.0010")],
+    [
+        (1200.5, "$1,200.50"),
+        (0, "$0.00"),
+        (0.01, "$0.01"),
+        (0.00123, "$0.00123"),
+        (0.0144, "$0.0144"),
+        (0.5, "$0.50"),
+        (-5, "-$5.00"),
+        (-0.001, "-$0.001"),
+    ],
 )
 def test_money_is_written_for_people(usd: float, text: str) -> None:
     assert format_money(usd) == text

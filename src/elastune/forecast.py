@@ -131,12 +131,13 @@ class Forecast:
                 *([str(row["bracket"])] if several else []),
                 *(str(row[name]) for name in ("stage", "trials", "iterations", "devices_per_trial", "machines")),
                 f"{(row['end_s'] - row['begin_s']) / 60:.1f}",
-                f"{row['cost_usd']:.2f}",
+                format_money(row["cost_usd"]).removeprefix("$"),
                 Text(", ".join(notes), "dim"),
             )
         rest_usd = float(self.cost_usd.mean()) - sum(row["cost_usd"] for row in self.stages())
-        if rest_usd >= 0.005:
-            table.add_row(*[""] * (6 + several), f"{rest_usd:.2f}", Text("data, minimum charges", "dim"))
+        if rest_usd >= 0.005 * float(self.cost_usd.mean()):
+            rest = format_money(rest_usd).removeprefix("$")
+            table.add_row(*[""] * (6 + several), rest, Text("data, minimum charges", "dim"))
         return table
 
     def _summary(self) -> Table:
@@ -167,10 +168,13 @@ class Forecast:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("done by", justify="right")
         table.add_column("cheapest", justify="right")
+        table.add_column("")
         step = max(1, -(-len(self.deadlines) // MOST_DEADLINES))
-        shown = [*self.deadlines[:-1:step], self.deadlines[-1]]
-        for time_s, cost_usd in shown:
-            table.add_row(format_duration(time_s), format_money(cost_usd))
+        ours = _together(self.chosen)
+        shown = {*self.deadlines[::step], self.deadlines[-1], *({ours} & {*self.deadlines})}
+        for point in sorted(shown):
+            note = Text("this plan" if point == ours else "", "dim")
+            table.add_row(format_duration(point[0]), format_money(point[1]), note)
         return table
 
 

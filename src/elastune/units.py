@@ -85,9 +85,10 @@ def format_duration(seconds: float) -> str:
 
 
 def format_money(usd: float) -> str:
-    """ "$1,200.50"; amounts below a cent keep two digits, since the price of a second is worth reading."""
+    """ "$1,200.50"; amounts below a dollar keep three digits, since the price of a second is worth reading."""
     sign = "-" if usd < 0 else ""
     amount = abs(usd)
-    if 0 < amount < 0.01:
-        return f"{sign}${amount:.{1 - math.floor(math.log10(amount))}f}"
-    return f"{sign}${amount:,.2f}"
+    if not 0 < amount < 1:
+        return f"{sign}${amount:,.2f}"
+    cents, rest = f"{amount:.{2 - math.floor(math.log10(amount))}f}".split(".")
+    return f"{sign}${cents}.{rest[:2]}{rest[2:].rstrip('0')}"
