@@ -153,8 +153,9 @@ class Forecast:
 
     def _comparison(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for name, justify in (("instead of this plan", "left"), ("time", "right"), ("cost", "right"), ("", "right")):
-            table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column("instead of this plan")
+        for name in ("time", "cost", ""):
+            table.add_column(name, justify="right")
         ours = float(self.cost_usd.mean())
         for name, found in self.others.items():
             if found is None:
@@ -171,7 +172,7 @@ class Forecast:
         table.add_column("")
         step = max(1, -(-len(self.deadlines) // MOST_DEADLINES))
         ours = _together(self.chosen)
-        shown = {*self.deadlines[::step], self.deadlines[-1], *({ours} & {*self.deadlines})}
+        shown = {*self.deadlines[::step], self.deadlines[-1], *(point for point in self.deadlines if point == ours)}
         for point in sorted(shown):
             note = Text("this plan" if point == ours else "", "dim")
             table.add_row(format_duration(point[0]), format_money(point[1]), note)
