@@ -378,8 +378,13 @@ class Planned(Decision, frozen=True, gc=False):
     """
 
     brackets: tuple[tuple[PlannedStage, ...], ...]
-    finish_s: float
+    done_s: tuple[float, ...]
     cost_usd: float
+
+    @property
+    def finish_s(self) -> float:
+        """When all are done."""
+        return max(self.done_s)
 
 
 class RunEnded(Decision, frozen=True, gc=False):

@@ -81,7 +81,7 @@ class Simulation:
             if experiment.profile
             else perfect_speedup,
             faults=self.faults,
-            start_s=profile.start.expected_s if self.start_s is None else self.start_s,
+            start_s=profile.start if self.start_s is None else self.start_s,
             checkpoint_every_s=experiment.checkpoint_every_s,
             seed=seed,
             now_s=start_s,

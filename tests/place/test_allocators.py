@@ -87,8 +87,8 @@ def test_pickling_after_any_call_changes_nothing(name: str, seen: list[tuple[Vie
     straight, pickled = WITH_MACHINES[name](), WITH_MACHINES[name]()
     for at_s, (view, steps) in enumerate(seen):
         for width, seconds in steps:
-            straight.stepped(width, seconds, first=False)
-            pickled.stepped(width, seconds, first=False)
+            straight.stepped(width, 1, seconds, first=False)
+            pickled.stepped(width, 1, seconds, first=False)
         pickled = pickle.loads(pickle.dumps(pickled))
         target = straight.allocate(view, at_s)
         assert target == pickled.allocate(view, at_s)

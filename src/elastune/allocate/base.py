@@ -77,5 +77,7 @@ class Allocator(ABC):
     def allocate(self, view: View, at_s: float) -> Target:
         """Asked whenever a trial came or went, or a machine did."""
 
-    def stepped(self, width: Width, seconds: float, first: bool) -> None:  # noqa: B027  most do not care
-        """Told how long an iteration took; the first since a trial was started or resized has that in it too."""
+    def stepped(self, width: Width, steps: int, seconds: float, first: bool) -> None:  # noqa: B027  most do not care
+        """Told how long some iterations of a trial took; the first since it was started or resized have that in them
+        too.
+        """

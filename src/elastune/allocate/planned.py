@@ -25,7 +25,7 @@ from elastune.profile.scaling import Scaling
 from elastune.spec import Stage, Width
 
 TELLING = 0.1
-"""A first step tells how long steps take only where beginning takes no larger a part of it."""
+"""First steps tell how long steps take only where beginning, as it was profiled, is no larger a part of them."""
 PRIOR_STEPS = 2
 """What was measured of a width counts against what was measured of all as if that stood for so many steps."""
 ROUNDING_S = 1e-6
@@ -92,15 +92,15 @@ class Planned(Allocator):
             for number, bracket in enumerate(self._brackets)
         ]
 
-    def stepped(self, width: Width, seconds: float, first: bool) -> None:
+    def stepped(self, width: Width, steps: int, seconds: float, first: bool) -> None:
         if first:
-            step_s = self.profile.step.expected_s / self.profile.scaling(float(width))
             start_s = self.profile.start.expected_s + self.profile.cold_start.expected_s
-            if start_s > TELLING * step_s:
+            if start_s > TELLING * seconds:
                 return
             seconds -= self.profile.start.expected_s
-        steps, total_s = self._measured.get(width, (0, 0.0))
-        self._measured[width] = (steps + 1, total_s + seconds)
+        if seconds > 0:
+            before, total_s = self._measured.get(width, (0, 0.0))
+            self._measured[width] = (before + steps, total_s + seconds)
 
     # ------------------------------------------------------------------------------------------------------- executing
 
@@ -228,14 +228,16 @@ class Planned(Allocator):
     def _best_now(self, job: Job, spent_usd: float, at_s: float) -> Candidate:
         """What meets the goal from here; if nothing does any more, the soonest, or the cheapest for a budget."""
         goal = self.goal
-        deadline_s = None if goal.deadline_s is None else goal.deadline_s - at_s
+        deadline_s = None if goal.deadline_s is None else goal.deadline_s - at_s + ROUNDING_S
         if goal.budget_usd is not None and len(self._brackets) > 1 and deadline_s is None:
             # The other brackets need their part of it: none is to be done sooner than the last of them.
             deadline_s = max(bracket.finish_s for bracket in self._brackets) - at_s + ROUNDING_S
+        # All brackets must be in time.
+        confidence = None if goal.confidence is None else goal.confidence ** (1 / len(self._brackets))
         # With a deadline the budget was checked at the beginning, and the controller keeps it.
         budget_usd = None if goal.budget_usd is None or deadline_s is not None else goal.budget_usd - spent_usd
         try:
-            return choose([job], replace(goal, deadline_s=deadline_s, budget_usd=budget_usd))[0]
+            return choose([job], replace(goal, deadline_s=deadline_s, budget_usd=budget_usd, confidence=confidence))[0]
         except Infeasible:
             front = frontier(job, early_release=goal.early_release, boot_ahead=goal.boot_ahead)
             return front[0] if goal.deadline_s is not None else front[-1]
@@ -261,12 +263,12 @@ class Planned(Allocator):
         return replace(self.profile, step=step.times(first), scaling=Scaling(speedups))
 
     def _made(self) -> PlanMade:
-        finish_s = max(bracket.finish_s for bracket in self._brackets)
-        return PlanMade(tuple(bracket.planned for bracket in self._brackets), finish_s, self._cost_usd)
+        brackets, done_s = zip(*((bracket.planned, bracket.finish_s) for bracket in self._brackets), strict=True)
+        return PlanMade(brackets, done_s, self._cost_usd)
 
     def _read_back(self, made: PlanMade) -> None:
-        for bracket, planned in zip(self._brackets, made.brackets, strict=True):
-            bracket.planned, bracket.finish_s = planned, made.finish_s
+        for bracket, planned, done_s in zip(self._brackets, made.brackets, made.done_s, strict=True):
+            bracket.planned, bracket.finish_s = planned, done_s
         self._cost_usd, self._new_plan = made.cost_usd, True
 
 

@@ -37,9 +37,9 @@ class Stepwise(Allocator):
         self._steps = 0
         self._begun_again = False
 
-    def stepped(self, width: Width, seconds: float, first: bool) -> None:
+    def stepped(self, width: Width, steps: int, seconds: float, first: bool) -> None:
         if 0 <= self._phase < len(self.widths) and width == self.widths[self._phase]:
-            self._steps += 1
+            self._steps += steps
 
     def allocate(self, view: View, at_s: float) -> Target:
         if self._phase < 0 and len(view.machines(0)) < self.machines:

@@ -6,6 +6,7 @@ gives the same journal to the byte.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ def perfect_speedup(width: float) -> float:
 
 
 FAULTS = ("lose", "kill", "damage")
+ROUNDING_S = 1e-9
+"""What is due at a deadline but for rounding still comes before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ class SimulatedCluster:
     stragglers: Stragglers = field(default_factory=Stragglers)
     speedup: Callable[[float], float] = perfect_speedup
     faults: Sequence[Fault] = ()
-    start_s: float = 0.0
+    start_s: float | Latency = 0.0
     resize_s: float = 0.0
     checkpoint_every_s: float = 60.0
     with_checkpoints: bool = True
@@ -123,7 +126,8 @@ class SimulatedCluster:
     def poll(self, until_s: float | None) -> m.Turn:
         self._events = []
         heap = self._heap
-        while heap and (until_s is None or heap[0][0] <= until_s):
+        limit_s = math.inf if until_s is None else until_s + ROUNDING_S
+        while heap and heap[0][0] <= limit_s:
             self.now_s = heap[0][0]
             while heap and heap[0][0] == self.now_s:
                 _, _, act, arguments = heappop(heap)
@@ -227,7 +231,7 @@ class SimulatedCluster:
         width = _width(command)
         running = _Running(command, curve, offset, command.iteration, self.now_s, command.slots, width)
         self._trials[command.trial] = running
-        self._next_step(running, self.start_s)
+        self._next_step(running, self._draw_s(self.start_s, f"start {command.trial} {command.attempt}"))
 
     def _report_damage(self, command: m.StartTrial) -> None:
         assert command.checkpoint is not None

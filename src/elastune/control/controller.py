@@ -5,7 +5,7 @@ again.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -46,6 +46,10 @@ class Controller:
         self._schedule = Schedule(self._answer, self.fleet)
         self._algorithm = algorithm
         self._allocator = allocator
+        self._measures = type(allocator).stepped is not Allocator.stepped
+        self._events: tuple[m.AnyEvent, ...] = ()
+        """Of the present turn, and how many of them are reports of each trial."""
+        self._together: Counter[str] | None = None
         self._source = source
         self._keeper = Keeper(settings.retention, self._answer)
         self._timers: list[tuple[float, int, str | None]] = []
@@ -65,9 +69,11 @@ class Controller:
 
     def handle(self, turn: m.Turn) -> Step:
         self._begin(turn.at_s)
+        self._events = turn.events
         for index, event in enumerate(turn.events):
             self._index = index
             self._HANDLERS[type(event)](self, event)
+        self._events, self._together = (), None
         self._fire_timers()
         if turn.at_s >= self._ask_again_s:
             self._changed = True
@@ -323,15 +329,14 @@ class Controller:
         trial = self._current(event)
         if trial is None:
             return
+        if self._measures:
+            self._measure(trial)
         if event.iteration <= trial.iteration:
             self._answer.decisions.append(m.EventHidden(self._index, "retrained"))
             return
         if trial.over:  # it was told to stop, and its next report is where it does
             self._answer.decisions.append(m.EventHidden(self._index, "trial over"))
             return
-        since_s, first = (trial.began_s, True) if trial.reported_s is None else (trial.reported_s, False)
-        self._allocator.stepped(trial.width, self._at_s - since_s, first)
-        trial.reported_s = self._at_s
         trial.iteration = event.iteration
         trial.failures = 0
         metric = self.settings.metric
@@ -344,6 +349,15 @@ class Controller:
             self._fail(trial, f"{metric}={value} at iteration {event.iteration}: must be a finite number")
         else:
             self._count(trial, value if self.settings.mode == "min" else -value)
+
+    def _measure(self, trial: Trial) -> None:
+        """Reports that came in one turn share the time since the one before."""
+        since_s, first = (trial.began_s, True) if trial.reported_s is None else (trial.reported_s, False)
+        trial.reported_s = self._at_s
+        if first or self._at_s > since_s:
+            if self._together is None:
+                self._together = Counter(each.trial for each in self._events if isinstance(each, m.TrialReported))
+            self._allocator.stepped(trial.width, self._together[trial.id], self._at_s - since_s, first)
 
     def _count(self, trial: Trial, loss: float) -> None:
         self._reports += 1
