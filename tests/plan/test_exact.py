@@ -106,6 +106,13 @@ def test_costs_are_those_expected_where_times_vary_and_there_is_a_minimum_charge
         assert each.cost_usd == pytest.approx(estimate(job, each.plan).mean_usd)
 
 
+def test_trials_take_turns_on_all_devices_also_where_these_do_not_divide_them() -> None:
+    job = Job(halving_stages(27, 1, 27, 3), JobProfile(constant(60.0), Scaling({1: 1, 2: 2})), Cloud("m", 2, 2.0), 1)
+    (only,) = frontier(job)
+    assert [stage.devices for stage in only.plan.stages] == [2, 2, 2, 2]
+    assert only.time_s == 60.0 * (14 * 1 + 5 * 3 + 2 * 9 + 14 / 2)
+
+
 def test_the_plan_of_the_papers_table_3() -> None:
     resnet101 = JobProfile(constant(109.0), Scaling({1: 1, 2: 1.89, 4: 3.63, 8: 7.0, 16: 6.4}))
     p3 = Cloud("p3.8xlarge", 4, 12.24, request=constant(30.0))

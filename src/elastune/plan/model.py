@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import ceil
+from math import ceil, sqrt
 
 import numpy as np
 
@@ -14,9 +14,15 @@ from elastune.errors import SpecError
 from elastune.messages import PlannedStage
 from elastune.profile.cloud import Cloud
 from elastune.profile.job import JobProfile
-from elastune.profile.latency import Floats
+from elastune.profile.latency import Floats, Latency
 from elastune.spec import Stage, require_int
 
+MOST_TRIALS = 20_000
+"""In a stage: trying how to share devices among more would take minutes."""
+MANY_ITERATIONS = 10_000
+"""The sum of more is drawn as a whole: it is normally distributed."""
+MOST_SHARED = 64
+"""Of more ways to share devices, which are very many trials' only, these are tried, from the fewest to the most."""
 DECIMALS = 9
 """Amounts that differ only in how their floats were added up count as equal."""
 
@@ -78,6 +84,8 @@ class Job:
         for number, stage in enumerate(self.stages):
             require_int(f"trials of stage {number}", stage.trials, 1)
             require_int(f"iterations of stage {number}", stage.iterations, 1)
+            if stage.trials > MOST_TRIALS:
+                raise SpecError(f"stage {number} has {stage.trials} trials: at most {MOST_TRIALS} can be planned for")
             if number and stage.trials > self.stages[number - 1].trials:
                 raise SpecError(
                     f"stage {number} has {stage.trials} trials, the one before {self.stages[number - 1].trials}: "
@@ -100,7 +108,7 @@ class Job:
         """Of each stage and trial (in columns): the seconds of its iterations on one device, drawn one by one."""
         return tuple(
             np.column_stack(
-                [self.profile.step.sample(rng, (self.draws, stage.iterations)).sum(axis=1) for _ in range(stage.trials)]
+                [_total_s(self.profile.step, rng, self.draws, stage.iterations) for _ in range(stage.trials)]
             )
             for stage, rng in zip(self.stages, self._generators(1), strict=True)
         )
@@ -163,6 +171,14 @@ class Job:
         return (np.random.default_rng((self.seed, purpose, number)) for number in range(len(self.stages)))
 
 
+def _total_s(step: Latency, rng: np.random.Generator, draws: int, iterations: int) -> Floats:
+    if not step.varies:
+        return np.full(draws, iterations * step.expected_s)
+    drawn = min(iterations, MANY_ITERATIONS)
+    off_s: Floats = step.sample(rng, (draws, drawn)).sum(axis=1) - drawn * step.expected_s
+    return iterations * step.expected_s + off_s * sqrt(iterations / drawn)
+
+
 def machines_for(trials: int, devices: int, on_machine: int) -> int:
     """How many machines an allocation needs: a trial that is narrower than a machine never straddles two, a wider one
     gets whole ones.
@@ -175,10 +191,15 @@ def machines_for(trials: int, devices: int, on_machine: int) -> int:
 
 @lru_cache(maxsize=10_000)
 def allocations(trials: int, on_machine: int, machines: int) -> tuple[int, ...]:
-    """The devices that a stage may get: a factor or a multiple of its trials that has a place on so many machines. A
-    trial wider than a machine gets a multiple of its devices.
+    """The devices that a stage may get: a multiple of its trials, or the fewest that serve them in 2, 3, ... rounds (in
+    the paper only factors of their number), if they have a place on so many machines. A trial wider than a machine gets
+    a multiple of its devices.
     """
-    shared = [devices for devices in range(1, min(trials, machines * on_machine + 1)) if trials % devices == 0]
+    rounds = sorted({ceil(trials / number) for number in range(2, trials + 1)})
+    shared = [devices for devices in rounds if devices <= machines * on_machine]
+    if len(shared) > MOST_SHARED:
+        spread = np.geomspace(1, len(shared), MOST_SHARED).round().astype(int)
+        shared = [shared[place - 1] for place in sorted({*spread.tolist()})]
     widths = [*range(1, on_machine + 1), *range(2 * on_machine, machines * on_machine + 1, on_machine)]
     whole = [trials * width for width in widths if trials * width <= machines * on_machine]
     return tuple(a for a in shared + whole if machines_for(trials, a, on_machine) <= machines)
