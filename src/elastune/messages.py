@@ -94,9 +94,9 @@ class RunInterrupted(Event, frozen=True, gc=False):
     """The user asked for an orderly end: pause everything, keep every checkpoint."""
 
 
-class NodeReady(Event, frozen=True, gc=False):
-    """A machine that was asked for can be used. Its price is that of the whole machine, for at least `minimum_s`, and
-    `data_usd` once.
+class NodeBilled(Event, frozen=True, gc=False):
+    """A machine that was asked for boots, and is paid for. Its price is that of the whole machine, for at least
+    `minimum_s`, and `data_usd` once.
     """
 
     node: str
@@ -105,6 +105,10 @@ class NodeReady(Event, frozen=True, gc=False):
     price_usd_per_hour: float
     minimum_s: float = 0.0
     data_usd: float = 0.0
+
+
+class NodeReady(NodeBilled, frozen=True, gc=False):
+    """It can be used. Where it does not boot, this is the first that is heard of it."""
 
 
 class NodeStray(Event, frozen=True, gc=False):
@@ -215,6 +219,7 @@ AnyEvent = (
     RunStarted
     | RunResumed
     | RunInterrupted
+    | NodeBilled
     | NodeReady
     | NodeStray
     | NodeNotice

@@ -207,7 +207,7 @@ AT_ONCE = "brackets that meet their barriers at once"
 WORLDS: dict[str, Callable[[], World]] = {
     "halving": lambda: planned_world(et.SuccessiveHalving(9, 1, 20, 3), 40.0),
     "stages that grow wider": lambda: planned_world(et.Stages([(6, 6), (2, 20), (1, 40)]), 60.0, request_s=1.0),
-    AT_ONCE: lambda: planned_world(et.Hyperband(9), 60.0, machines=15, devices=1, boot_s=0.0),
+    AT_ONCE: lambda: planned_world(et.Hyperband(9), 60.0, machines=18, devices=1, boot_s=0.0),
     "brackets on larger machines": lambda: planned_world(et.Hyperband(9), 60.0, machines=6, stragglers=0.2),
     "a plan that stays": lambda: planned_world(et.SuccessiveHalving(9, 1, 20, 3), 40.0, replan=False),
 }
@@ -284,8 +284,8 @@ def test_machines_that_are_lost_or_never_come_are_replaced_and_the_run_finishes(
 
 def test_a_machine_that_never_comes_is_asked_for_again() -> None:
     algorithm = et.SuccessiveHalving(9, 1, 20, 3)
-    calm = planned_world(algorithm, 40.0, boot_s=5.0).run()
-    late = planned_world(algorithm, 40.0, boot_s=5.0, faults=[Fault(4.0, "lose", "n1")]).run()
+    calm = planned_world(algorithm, 16.0, boot_s=5.0).run()
+    late = planned_world(algorithm, 16.0, boot_s=5.0, faults=[Fault(4.0, "lose", "n1")]).run()
     assert late.view.status == "succeeded"
     first = plans_of(late)[0].brackets[0][0].machines
     assert sum(isinstance(command, m.AddNode) for command in late.commands) > first >= 2

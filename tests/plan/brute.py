@@ -44,6 +44,10 @@ def follow(job: Job, plan: Plan) -> tuple[float, float]:
     cloud, profile = job.cloud, job.profile
     births = [-age_s for age_s in job.held_s]
     lives = [-births.pop(0) for _ in range(len(births) - plan.stages[0].machines)]
+    for ago_s in job.asked_s[max(0, plan.stages[0].machines - len(births)) :]:
+        if ago_s > cloud.request.mean_s:  # it boots, and is given back
+            lives.append(ago_s - cloud.request.mean_s)
+            data_usd += cloud.data_usd
     for number, stage in enumerate(plan.stages):
         begin_s, missing = now_s, stage.machines - len(births)
         data_usd += max(0, missing) * cloud.data_usd

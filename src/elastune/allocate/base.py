@@ -24,9 +24,9 @@ class View:
 
     `free` is what nobody holds: whole devices, and what is left of those that trials share. `stage` says which stage of
     the algorithm's schedule a trial is in, `machines` which of a pool are ready and kept, the oldest first, `awaited`
-    when those were asked for that are not there yet, and `spent_usd` what has been paid so far; they are asked for,
-    because most allocators do without. While a journal is replayed, `recorded` gives the plan that was made at this
-    point, to be taken instead of a new one. `failed` has the trials that will be tried again in a while.
+    when those were asked for that are not there yet, and `spent_usd` what has been paid so far for all others; they are
+    asked for, because most allocators do without. While a journal is replayed, `recorded` gives the plan that was made
+    at this point, to be taken instead of a new one. `failed` has the trials that will be tried again in a while.
     """
 
     free: Width
@@ -47,7 +47,8 @@ class Target:
     A width is a number of devices, or Fraction(1, k) of one. A running trial that is not named is paused. Controller
     and `place` turn the difference into commands; a trial that there is no place for yet keeps what it has, or waits.
     With `wake_s` the allocator is asked again by then, and `plan`, if there is a new one, goes into the journal. With
-    `done`, a reason, the run is over.
+    `done`, a reason, the run is over. With `again` the allocator wants to be asked once more when some that waited have
+    been started.
 
     Where machines shall not be shared by all, they are given by pool, always the same pools; `pools` says where a trial
     is started that does not run yet (0 if not), and there it stays while it runs.
@@ -58,6 +59,7 @@ class Target:
     wake_s: float | None = None
     plan: Planned | None = None
     done: str = ""
+    again: bool = False
     pools: Mapping[str, int] = field(default_factory=dict)
 
     @property

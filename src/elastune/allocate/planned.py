@@ -115,12 +115,14 @@ class Planned(Allocator):
         self._begin_stages(view, at_s)
         widths = dict(view.widths)
         pools: dict[str, int] = {}
+        queue_empties = False
         for bracket in self._brackets:
             if bracket.began_s is not None and bracket.waiting:
                 stage = bracket.planned[0]
                 room = max(0, min(stage.trials, stage.devices // stage.width) - len(bracket.running))
                 widths.update((trial, stage.width) for trial in bracket.waiting[:room])
                 pools.update((trial, bracket.number) for trial in bracket.waiting[:room])
+                queue_empties = queue_empties or room >= len(bracket.waiting)
         asks_s = [ask_s for bracket in self._brackets if (ask_s := self._ask_at_s(bracket)) is not None]
         wake_s = min((ask_s for ask_s in asks_s if ask_s > at_s), default=None)
         return Target(
@@ -129,6 +131,8 @@ class Planned(Allocator):
             wake_s,
             self._made() if self._new_plan else None,
             pools=pools,
+            # As soon as all are placed some machines may have nothing left to do.
+            again=queue_empties and self.goal.early_release,
         )
 
     def _sort_trials(self, view: View) -> None:

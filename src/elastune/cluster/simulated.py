@@ -158,6 +158,8 @@ class SimulatedCluster:
                         request_s = self._draw_s(self.machines.request_s, f"request {command.node}")
                     billed_s = self.now_s + request_s
                     ready_s = billed_s + self._draw_s(self.machines.boot_s, f"boot {command.node}")
+                    if ready_s > billed_s:
+                        self._at(billed_s, self._boots, command.node)
                     self._at(ready_s, self._ready, command.node, billed_s)
                 case m.ReleaseNode():
                     self._remove(command.node)
@@ -183,14 +185,20 @@ class SimulatedCluster:
     def _draw_s(self, latency: float | Latency, what: str) -> float:
         return latency.draw_s(f"{self.seed} {what}") if isinstance(latency, Latency) else latency
 
+    def _boots(self, node: str) -> None:
+        if node in self._nodes:
+            self._events.append(m.NodeBilled(node, *self._paid(self.now_s)))
+
+    def _paid(self, billed_from_s: float) -> tuple[int, float, float, float, float]:
+        machines = self.machines
+        price = machines.devices * machines.price_usd_per_device_hour
+        return machines.devices, billed_from_s, price, machines.minimum_s, machines.data_usd
+
     def _ready(self, node: str, billed_from_s: float) -> None:
         if node not in self._nodes:
             return
         self._nodes[node] = True
-        machines = self.machines
-        price = machines.devices * machines.price_usd_per_device_hour
-        paid = (billed_from_s, price, machines.minimum_s, machines.data_usd)
-        self._events.append(m.NodeReady(node, machines.devices, *paid))
+        self._events.append(m.NodeReady(node, *self._paid(billed_from_s)))
         if self.machines.lifetime_s is not None:
             life_s = random.Random(f"{self.seed} {node}").expovariate(1.0 / self.machines.lifetime_s)
             self._at(self.now_s + life_s, self._fault, Fault(0.0, "lose", node, self.machines.notice_s))

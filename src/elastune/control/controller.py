@@ -181,7 +181,11 @@ class Controller:
         if self._fit_pools(target):
             self._ask_for_more()
             target = self._ask_for_target()
+        waiting = len(self._schedule.waiting)
         self._schedule.follow(target, self.trials)
+        if target.again and len(self._schedule.waiting) < waiting:
+            self._bring_to_target()
+            return
         self._hold(target.by_pool)
         stuck = not self._schedule.widths and self._schedule.waiting and not self._timers
         if stuck and all(node.devices for node in self.fleet.nodes.values()):
@@ -223,7 +227,7 @@ class Controller:
             lambda trial: self.trials[trial].run.stage,
             lambda pool: self.fleet.pools[pool].ready_machines(),
             lambda pool: self.fleet.pools[pool].awaited(),
-            lambda: self.fleet.spending.spent_usd(self._at_s),
+            lambda: self.fleet.spent_usd(self._at_s),
             self._plans.popleft if self._plans else None,
             lambda: (trial for _, _, trial in self._timers if trial is not None and not self.trials[trial].over),
         )
@@ -269,6 +273,11 @@ class Controller:
             self._keeper.tidy(trial)
 
     # ----------------------------------------------------------------------------------------------------- machines
+
+    def _on_node_billed(self, event: m.NodeBilled) -> None:
+        if event.node in self.fleet.nodes:
+            self.fleet.spending.begin(event)
+            self._limit = self.fleet.spending.limit(self._at_s)
 
     def _on_node_ready(self, event: m.NodeReady) -> None:
         node = self.fleet.nodes.get(event.node)
@@ -509,6 +518,7 @@ class Controller:
         m.RunStarted: _on_started,
         m.RunResumed: _on_resumed,
         m.RunInterrupted: _on_interrupted,
+        m.NodeBilled: _on_node_billed,
         m.NodeReady: _on_node_ready,
         m.NodeNotice: _on_node_notice,
         m.NodeStray: _on_node_stray,

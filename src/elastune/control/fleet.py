@@ -54,6 +54,10 @@ class Fleet:
         self.spending.begin(event)
         self._pool_of[event.node].ready(event)
 
+    def spent_usd(self, at_s: float) -> float:
+        """On all machines but those that still boot."""
+        return self.spending.spent_usd(at_s, without={node.id for node in self.nodes.values() if not node.devices})
+
     def drain(self, node_id: str) -> None:
         """Hand out none of its devices any more."""
         self._pool_of[node_id].drain(node_id)

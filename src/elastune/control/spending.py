@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from elastune.cost import MachineUse, cost_usd, reached_s
-from elastune.messages import NodeReady, RunStatus
+from elastune.messages import NodeBilled, RunStatus
 from elastune.spec import Limits
 from elastune.units import format_duration, format_money
 
@@ -18,22 +19,25 @@ class Spending:
         self._past_usd = 0.0
         self._held: dict[str, MachineUse] = {}
 
-    def begin(self, ready: NodeReady) -> None:
-        self._held[ready.node] = MachineUse(
-            ready.node,
-            ready.devices,
-            ready.price_usd_per_hour,
-            ready.billed_from_s,
-            minimum_s=ready.minimum_s,
-            data_usd=ready.data_usd,
+    def begin(self, billed: NodeBilled) -> None:
+        """Told once or twice: of a machine that boots, and that it is ready."""
+        self._held[billed.node] = MachineUse(
+            billed.node,
+            billed.devices,
+            billed.price_usd_per_hour,
+            billed.billed_from_s,
+            minimum_s=billed.minimum_s,
+            data_usd=billed.data_usd,
         )
 
     def end(self, node: str, at_s: float) -> None:
         if node in self._held:
             self._past_usd += cost_usd([self._held.pop(node).until(at_s)])
 
-    def spent_usd(self, at_s: float) -> float:
-        return self._past_usd + cost_usd(use.until(at_s) for use in self._held.values())
+    def spent_usd(self, at_s: float, without: Collection[str] = ()) -> float:
+        """On all machines but some."""
+        held = (use.until(at_s) for node, use in self._held.items() if node not in without)
+        return self._past_usd + cost_usd(held)
 
     def limit(self, at_s: float) -> tuple[float, RunStatus, str]:
         """When the first limit is reached if the machines stay as they are, which it is, and how to say it."""

@@ -76,10 +76,13 @@ def estimate(job: Job, plan: Plan) -> Estimate:
     ends: list[Floats] = []
     for number, stage in enumerate(plan.stages):
         begin_s, missing = now_s, stage.machines - machines.count
-        if missing > 0 and number == 0 and job.asked_s:
-            begin_s, paid_from_s = job.awaited(min(missing, len(job.asked_s)))
-            machines.add(paid_from_s)
-            missing -= paid_from_s.shape[1]
+        if number == 0 and job.asked_s:
+            awaited = min(max(missing, 0), len(job.asked_s))
+            machines.paid_usd += job.done_without_usd(awaited)
+            if awaited:
+                begin_s, paid_from_s = job.awaited(awaited)
+                machines.add(paid_from_s)
+                missing -= awaited
         if missing > 0:
             asked_s = np.minimum(begins[-1] + stage.ask_s, now_s) if begins and stage.ask_s is not None else now_s
             served_s = asked_s + job.request_s[number]

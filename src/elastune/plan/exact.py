@@ -136,6 +136,8 @@ class _Search:
             else:
                 time_s, age_s = 0.0, ages[:, released:]
                 cost_usd = self._rate * float(np.maximum(job.cloud.minimum_s - ages[:, :released], 0.0).sum())
+            if job.asked_s:
+                cost_usd += float(job.done_without_usd(min(max(added, 0), len(job.asked_s))).mean())
             nodes[count] = _Labels(np.array([time_s]), np.array([cost_usd]), age_s, (), none, none)
         return nodes
 

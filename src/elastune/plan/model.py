@@ -9,7 +9,7 @@ from math import ceil, sqrt
 
 import numpy as np
 
-from elastune.cost import SECONDS_PER_HOUR
+from elastune.cost import SECONDS_PER_HOUR, life_usd
 from elastune.errors import SpecError
 from elastune.messages import PlannedStage
 from elastune.profile.cloud import Cloud
@@ -62,7 +62,8 @@ def soonest(candidates: Iterable[Candidate], budget_usd: float) -> Candidate | N
 class Job:
     """Stages that follow one another on machines of one type, at most `machines` of them. `held_s` has the ages of
     those that are there already, the oldest first; what was paid for them is not counted again. `asked_s` says how long
-    ago others were asked for that are not there yet, the longest first; nothing was paid for them so far.
+    ago others were asked for that are not there yet, the longest first; all that is paid for them is counted, also for
+    those that a plan does without.
 
     The same draws serve every plan, so that two plans differ by what they do and not by luck.
     """
@@ -144,6 +145,16 @@ class Job:
         ago_s = np.array(self.asked_s[:count])
         there_s = self.request_s[0] + self.boot_s[0][:, count - 1] - ago_s[-1]
         return np.maximum(0.0, there_s), self.request_s[0][:, None] - ago_s
+
+    def done_without_usd(self, count: int) -> Floats:
+        """What those cost that were asked for before, if all but so many of them are given back at once: where the
+        request was served, they are paid for.
+        """
+        boots_s = np.array(self.asked_s[count:]) - self.request_s[0][:, None]
+        cloud, price = self.cloud, self.cloud.price_usd_per_hour if self.cloud.billing == "instance" else 0.0
+        lives_usd = life_usd(boots_s, price, cloud.minimum_s, np.maximum) + cloud.data_usd
+        paid_usd: Floats = np.where(boots_s > 0, lives_usd, 0.0).sum(axis=1)
+        return paid_usd
 
     def seconds(self, number: int, width: int) -> Floats:
         """How long each trial of a stage holds its devices."""

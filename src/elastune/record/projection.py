@@ -25,6 +25,7 @@ from elastune.messages import (
     DropCheckpoint,
     EventHidden,
     Metrics,
+    NodeBilled,
     NodeLost,
     NodeReady,
     Note,
@@ -279,12 +280,14 @@ class RunView:
                 self._gone(event.checkpoint)
                 if trial := self.trials.get(event.trial):
                     self._attempt_over(trial, event.attempt, "lost")
-            case NodeReady():
+            case NodeBilled():
                 if event.node not in self._held:
                     self._held[event.node] = len(self._uses)
                     paid = (event.price_usd_per_hour, event.billed_from_s, math.inf, event.minimum_s, event.data_usd)
                     self._uses.append(MachineUse(event.node, event.devices, *paid))
-                    self.ready_s.append(self.at_s)
+                    self.ready_s.append(math.inf)
+                if isinstance(event, NodeReady):
+                    self.ready_s[self._held[event.node]] = min(self.at_s, self.ready_s[self._held[event.node]])
             case NodeLost():
                 self._node_over(event.node, "lost", event.billed_until_s)
             case RunStarted():

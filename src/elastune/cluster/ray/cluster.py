@@ -42,6 +42,8 @@ class _Machine:
     here: Machine | None = None
     """As the provider has it, once Ray can place workers there."""
     gpus: bool = False
+    billed: bool = False
+    """Whether the provider was seen to have it."""
     ready: bool = False
     """Whether every device has had its warm workers."""
     missing: set[m.Slot] = field(default_factory=set)
@@ -177,6 +179,9 @@ class RayCluster:
             if machine is None:
                 self._lose(node, self._provider.why_gone(node))
                 continue
+            if not known.billed:
+                known.billed = True
+                self._events.append(m.NodeBilled(node, *self._paid(machine)))
             if machine.ray_node is not None and known.here is None:
                 self._equip(known, machine)
             if machine.gone_at_unix_s is not None and not known.noticed:
@@ -232,9 +237,11 @@ class RayCluster:
         assert here is not None
         if self._machines.get(here.name) is known and not known.ready:
             known.ready = True
-            billed_from_s = max(0.0, here.billed_from_unix_s - self.started_unix_s)
-            paid = (billed_from_s, self._provider.price(), self._minimum_s, self._data_usd)
-            self._events.append(m.NodeReady(here.name, here.devices, *paid))
+            self._events.append(m.NodeReady(here.name, *self._paid(here)))
+
+    def _paid(self, machine: Machine) -> tuple[int, float, float, float, float]:
+        billed_from_s = max(0.0, machine.billed_from_unix_s - self.started_unix_s)
+        return machine.devices, billed_from_s, self._provider.price(), self._minimum_s, self._data_usd
 
     def said(self, host: Host, said: wire.Said) -> None:
         self._gangs.said(host, said)
