@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from elastune.messages import PlannedStage
-from elastune.plan.estimate import estimate
+from elastune.plan.estimate import expect
 from elastune.plan.exact import frontier
 from elastune.plan.greedy import greedy
 from elastune.plan.model import Candidate, Job, Plan, allocations, cheapest
@@ -59,9 +59,7 @@ class Planners:
         plans = []
         for machines in range(1, self.job.machines + 1):
             stages = tuple(fastest_stage(self.job, stage, machines) for stage in self.job.stages)
-            plan = Plan(stages, early_release=False)
-            expected = estimate(self.job, plan)
-            plans.append(Candidate(expected.mean_s, expected.mean_usd, plan))
+            plans.append(expect(self.job, Plan(stages, early_release=False)))
         return plans
 
     @cached_property
@@ -83,7 +81,7 @@ def fastest_stage(job: Job, stage: Stage, machines: int) -> PlannedStage:
         for devices in allocations(stage.trials, job.cloud.devices, machines)
     ]
     alone = replace(job, stages=(stage,))
-    return min(ways, key=lambda way: estimate(alone, Plan((way,), early_release=False)).mean_s)
+    return min(ways, key=lambda way: expect(alone, Plan((way,), early_release=False)).time_s)
 
 
 def print_header(title: str, label: str, *more: str) -> None:

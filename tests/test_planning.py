@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,18 @@ from elastune.algorithm.halving import halving_stages
 from elastune.allocate import FirstComeFirstServed
 from elastune.cli import main
 from elastune.errors import Infeasible, SpecError
+from elastune.forecast import Forecast
+from elastune.messages import PlannedStage
+from elastune.plan.dag import dot, to_dag
+from elastune.plan.estimate import estimate, expect
+from elastune.plan.model import Job, Plan
 from elastune.planning import Planning
 from elastune.profile.cloud import Cloud
 from elastune.profile.job import JobProfile
 from elastune.profile.latency import constant, normal
 from elastune.profile.scaling import Scaling
+from elastune.simulation import Simulation
+from elastune.spec import Stage
 from elastune.units import format_duration, format_money
 
 PROFILE_FILE = """
@@ -169,6 +177,104 @@ def test_uncertainty_is_told(folder: Path) -> None:
     assert sure["time_s"]["p95"] <= 1.1 * 1800.0 and sure["cost_usd"]["mean"] >= 0.98 * expecting["cost_usd"]["mean"]
 
 
+# ------------------------------------------------------------------------------------------------- what a forecast says
+
+GROWING = Plan((PlannedStage(4, 1, 2, 1), PlannedStage(2, 10, 4, 2, ask_s=10.0)))
+"""Two of four trials at once, then a machine more, that is asked for ahead."""
+
+
+def forecast_by_hand(minimum_s: float = 0.0, data_usd_per_gb: float = 0.0, others: int = 0) -> Forecast:
+    """Of that plan, 20 s + 100 s at a cent a second for each machine, amid so many deadlines before and after it."""
+    cloud = Cloud("m", 2, 36.0, minimum_s=minimum_s, data_gb=1.0, data_usd_per_gb=data_usd_per_gb)
+    job = Job((Stage(4, 0, 1), Stage(2, 1, 11)), JobProfile(constant(10.0), Scaling({1: 1})), cloud, machines=2)
+    chosen = expect(job, GROWING)
+    deadlines = [(chosen.time_s + step, chosen.cost_usd - step) for step in range(-others, others + 1)]
+    return Forecast((job,), (chosen,), (estimate(job, GROWING),), None, {}, tuple(deadlines))
+
+
+def lines_with(text: str, note: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if line.rstrip().endswith(note)]
+
+
+def test_a_stage_says_how_many_trials_run_at_once_and_whether_its_machines_are_asked_for_ahead() -> None:
+    text = str(forecast_by_hand())
+    ((*queued, _, _, _),) = lines_with(text, "2 at once")
+    assert queued == ["0", "4", "1", "1", "1", "0.3", "0.30"], "the other machine comes after 10 s"
+    ((*ahead, _, _, _),) = lines_with(text, "asked for ahead")
+    assert ahead == ["1", "2", "10", "2", "2", "1.7", "2.00"]
+
+
+def test_what_no_stage_has_cost_is_shown_as_data_and_minimum_charges() -> None:
+    """One machine is held for 120 s, the other for 110 s; data is $0.50 for each."""
+    assert not lines_with(str(forecast_by_hand()), "data, minimum charges")
+    ((rest_usd, *_),) = lines_with(str(forecast_by_hand(data_usd_per_gb=0.5)), "data, minimum charges")
+    assert rest_usd == "1.00"
+    ((rest_usd, *_),) = lines_with(str(forecast_by_hand(minimum_s=300.0)), "data, minimum charges")
+    assert rest_usd == "3.70"
+
+
+@pytest.mark.parametrize("others", [0, 3, 21])
+def test_this_plan_is_marked_among_the_deadlines(others: int) -> None:
+    """Of many deadlines only some are shown, and that of the plan always."""
+    found = forecast_by_hand(others=others)
+    ((done_by, usd, *_),) = [cells for cells in lines_with(str(found), "this plan") if cells[0] != "instead"]
+    assert (done_by, usd) == (format_duration(found.chosen[0].time_s), format_money(found.chosen[0].cost_usd))
+
+
+def test_the_graph_of_a_forecast_is_that_of_the_plan_of_every_bracket(folder: Path) -> None:
+    found = forecast_by_hand()
+    assert found.dot() == dot(to_dag(found.jobs[0], GROWING)) and 'label="SCALE 2 machines"' in found.dot()
+    brackets = tuner(folder, algorithm=et.Hyperband(9), deadline="3h").plan()
+    assert len(brackets.jobs) == 3 and brackets.dot().count("digraph plan {") == 3
+    assert brackets.dot().count('label="TRAIN') == sum(row["trials"] for row in brackets.stages())
+
+
+# --------------------------------------------------------------------------------------------------- a list of clouds
+
+
+SMALL = Cloud("small", 1, 4.0, request=constant(15.0), boot=constant(15.0))
+LARGE = Cloud("large", 8, 36.0, request=constant(15.0), boot=constant(15.0))
+
+
+def chosen_of(folder: Path, *clouds: Cloud, **changes: Any) -> tuple[str, Forecast]:
+    made = tuner(folder, planning=Planning(JOB, clouds), **changes)
+    assert made.experiment.cloud is not None
+    return made.experiment.cloud.instance, made.plan()
+
+
+def test_of_a_list_of_clouds_the_one_with_the_cheapest_plan_is_taken(folder: Path) -> None:
+    for deadline in ("20m", "2h", None):
+        alone = {cloud.instance: chosen_of(folder, cloud, deadline=deadline)[1] for cloud in (SMALL, P3, LARGE)}
+        best = min(alone, key=lambda name: alone[name].cost_usd.mean())
+        for clouds in ((SMALL, P3, LARGE), (LARGE, P3, SMALL)):
+            name, found = chosen_of(folder, *clouds, deadline=deadline)
+            assert (name, found.to_dict()) == (best, alone[best].to_dict())
+
+
+def test_with_a_budget_only_it_is_the_one_with_the_soonest_plan(folder: Path) -> None:
+    slow = replace(P3, instance="slow", price_usd_per_hour=1.0, boot=constant(300.0))
+    late, soon = (chosen_of(folder, cloud, deadline=None, budget="$60")[1] for cloud in (slow, P3))
+    assert late.time_s.mean() > soon.time_s.mean() and late.cost_usd.mean() < soon.cost_usd.mean()
+    for clouds in ((slow, P3), (P3, slow)):
+        assert chosen_of(folder, *clouds, deadline=None, budget="$60")[0] == "p3.8xlarge"
+        assert chosen_of(folder, *clouds, deadline=None)[0] == "slow"
+
+
+def test_a_cloud_that_cannot_meet_the_deadline_is_passed_over(folder: Path) -> None:
+    cheap_and_late = replace(P3, instance="late", price_usd_per_hour=0.1, request=constant(3600.0))
+    assert chosen_of(folder, cheap_and_late, P3)[0] == chosen_of(folder, P3, cheap_and_late)[0] == "p3.8xlarge"
+
+
+def test_that_no_cloud_meets_the_deadline_is_told_when_the_plan_is_asked_for(folder: Path) -> None:
+    """As with one cloud."""
+    made = tuner(folder, deadline="5m", planning=Planning(JOB, [P3, LARGE]))
+    with pytest.raises(Infeasible, match="deadline=5m: no plan meets it"):
+        made.plan()
+    with pytest.raises(Infeasible, match="deadline=5m: no plan meets it"):
+        made.simulate(Simulation())
+    assert not (folder / "runs").exists()
+
+
 # ------------------------------------------------------------------------------------------------------- what is wrong
 
 SHA = "SuccessiveHalving: {n: 32, r: 1, R: 50, eta: 3}"
@@ -291,6 +397,18 @@ def test_bad_arguments_are_refused(arguments: Callable[[], dict[str, Any]], mess
         tuner(tmp_path, **arguments())
     assert message in str(error.value)
     assert not (tmp_path / "runs").exists()
+
+
+def test_billing_by_function_is_for_plans_and_refused_in_a_run(folder: Path) -> None:
+    by_function = tuner(folder, planning=Planning(JOB, replace(P3, billing="function")))
+    assert by_function.plan().cost_usd.mean() > 0
+    with pytest.raises(SpecError, match="billing='function' is for plans only: a run pays for machines"):
+        by_function.simulate(Simulation())
+    assert not (folder / "runs").exists()
+    (folder / "train.py").write_text("def train(config): ...\n")
+    planned = GOOD.replace("profile.yaml}", "profile.yaml, cloud: {type: p3.8xlarge, billing: function}}")
+    (folder / "exp.yaml").write_text(planned + "trainable: train.py:train\n")
+    assert "billing='function' is for plans only" in refused(2, "run", "exp.yaml")
 
 
 def test_a_plan_needs_something_to_plan_with(tmp_path: Path) -> None:

@@ -125,8 +125,12 @@ def profile(
     tuner, _ = load_experiment(experiment, with_trainable=True, storage=storage, planned=False)
     out = out or experiment.with_name(f"{tuner.experiment.settings.name}.profile.yaml")
     wanted = None if widths is None else _whole_numbers("widths", widths)
-    with redirect_stdout(sys.stderr):
-        found = tuner.profile(seconds, wanted, progress=not quiet and not as_json)
+    try:
+        with redirect_stdout(sys.stderr):
+            found = tuner.profile(seconds, wanted, progress=not quiet and not as_json)
+    except KeyboardInterrupt:
+        click.echo(f"interrupted; {out} was not written: a part of the widths is no profile", err=True)
+        sys.exit(INTERRUPTED)
     found.save(out)
     pictures = [] if plot is None else [str(path) for path in found.save_plots(plot)]
     if as_json:

@@ -96,10 +96,7 @@ class Forecast:
         return Group(self._stage_table(), "", self._summary(), "", self._comparison(), "", self._deadline_table())
 
     def __str__(self) -> str:
-        console = Console(width=100)
-        with console.capture() as text:
-            console.print(self.tables())
-        return text.get()
+        return as_text(self.tables())
 
     def save_plots(self, folder: str | Path) -> list[Path]:
         """The machines over time, and the cheapest cost for every deadline, as PNG and SVG."""
@@ -177,6 +174,13 @@ class Forecast:
             note = Text("this plan" if point == ours else "", "dim")
             table.add_row(format_duration(point[0]), format_money(point[1]), note)
         return table
+
+
+def as_text(tables: RenderableType) -> str:
+    console = Console(width=100)
+    with console.capture() as text:
+        console.print(tables)
+    return text.get()
 
 
 def forecast(allocator: Planned) -> Forecast:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from elastune.algorithm.base import Algorithm
 from elastune.allocate.planned import Planned
 from elastune.errors import Infeasible, SpecError
-from elastune.plan.goal import Goal, choose
+from elastune.plan.goal import Goal
 from elastune.profile import Cloud, JobProfile, cloud_for, load_profile, parse_cloud
 from elastune.spec import Limits
 
@@ -65,22 +66,7 @@ class Planning:
         """What carries the plan out, on the type of machine whose plan is best."""
         profile, clouds = self.load()
         planned = [self._on(algorithm, profile, cloud, machines, limits, seed) for cloud in clouds]
-        if len(planned) == 1:
-            return planned[0]
-        found: list[tuple[float, float, int]] = []
-        reason: Infeasible | None = None
-        for number, allocator in enumerate(planned):
-            try:
-                plans = choose(allocator.jobs(), allocator.goal)
-            except Infeasible as error:
-                reason = error
-            else:
-                cost_usd, time_s = sum(plan.cost_usd for plan in plans), max(plan.time_s for plan in plans)
-                by_time = limits.deadline_s is None and limits.budget_usd is not None
-                found.append((time_s, cost_usd, number) if by_time else (cost_usd, time_s, number))
-        if not found and reason is not None:
-            raise reason
-        return planned[min(found)[2]]
+        return planned[0] if len(planned) == 1 else min(planned, key=_rank)
 
     def _on(
         self, algorithm: Algorithm, profile: JobProfile, cloud: Cloud, machines: int, limits: Limits, seed: int
@@ -99,6 +85,20 @@ class Planning:
                 f"at least {brackets}"
             )
         return Planned(stages, profile, cloud, machines, goal, self.replan, seed)
+
+
+def _rank(planned: Planned) -> tuple[float, float]:
+    """The least cost first, or the least time where there is a budget only. What cannot be planned comes last: if all
+    are like that, the first of them says so when the plan is asked for.
+    """
+    goal = planned.goal
+    try:
+        plans = planned.prepare()
+    except Infeasible:
+        return math.inf, math.inf
+    cost_usd, time_s = sum(plan.cost_usd for plan in plans), max(plan.time_s for plan in plans)
+    by_time = goal.deadline_s is None and goal.budget_usd is not None
+    return (time_s, cost_usd) if by_time else (cost_usd, time_s)
 
 
 def _cloud(given: Any) -> Cloud:

@@ -7,19 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 
 from elastune.algorithm import FIFO
 from elastune.allocate.stepwise import Stepwise, widths_on
 from elastune.errors import SpecError
 from elastune.experiment import Experiment
+from elastune.forecast import as_text
 from elastune.profile.cloud import Cloud
 from elastune.profile.file import save_profile
 from elastune.profile.job import JobProfile
 from elastune.profile.latency import Latency
 from elastune.profile.measure import Measured
-from elastune.spec import Limits
+from elastune.spec import Limits, require_int
 
 MOST_TRIALS = 1_000_000
 """Trials that end while they are measured are followed by new ones."""
@@ -30,6 +31,7 @@ def profiling_experiment(experiment: Experiment, seconds: float, widths: Sequenc
     machines, devices = experiment.machines, experiment.devices
     possible = widths_on(machines, devices)
     for width in widths or ():
+        require_int("width", width, 1)
         if width > machines * devices or (width > devices and width % devices):
             raise SpecError(f"width {width}: {machines} machines x {devices} devices offer {list(possible)} and less")
     if widths and 1 not in widths:
@@ -37,7 +39,7 @@ def profiling_experiment(experiment: Experiment, seconds: float, widths: Sequenc
     return replace(
         experiment,
         algorithm=FIFO(MOST_TRIALS),
-        allocator=Stepwise(machines, devices, seconds, widths or possible),
+        allocator=Stepwise(machines, devices, seconds, sorted(set(widths or possible))),
         settings=replace(experiment.settings, name=f"{experiment.settings.name}-profile", limits=Limits()),
         profile=None,
         cloud=None,
@@ -90,10 +92,7 @@ class Profiled:
         return Group(table, "", grid)
 
     def __str__(self) -> str:
-        console = Console(width=100)
-        with console.capture() as text:
-            console.print(self.tables())
-        return text.get()
+        return as_text(self.tables())
 
     def _rows(self) -> list[dict[str, Any]]:
         rows = []

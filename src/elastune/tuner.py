@@ -192,8 +192,10 @@ class Tuner:
 
     def profile(self, seconds: Duration = 20.0, widths: Sequence[int] | None = None, progress: bool = True) -> Profiled:
         """Measure how the training scales, on the machines of this experiment: at widths 1, 2, 4, ... for some time
-        each. What was found can be saved, edited, and planned with.
+        each. What was found can be saved, edited, and planned with. Interrupted it raises KeyboardInterrupt: a part of
+        the widths is no profile.
         """
+        from elastune.allocate.stepwise import MEASURED
         from elastune.profile.measure import Measured
         from elastune.profiling import Profiled, profiling_experiment
 
@@ -203,6 +205,13 @@ class Tuner:
         tuner._path = tuner._simulation = None
         tuner._restored = tuner._begun = False
         result = tuner.fit(progress)
+        if result.status == "interrupted":
+            raise KeyboardInterrupt("the profiling was interrupted: there is no profile")
+        if result.view.reason != MEASURED:
+            raise RunFailed(
+                f"run {result.path}: {result.view.reason} before {MEASURED}: there is no profile; "
+                "give a space with more configurations, or less time at each width"
+            )
         with closing(open_journal(result.path, self._journal_url, must_exist=True)) as journal:
             measured = Measured.of(decode_record(body) for body in journal.read())
         return Profiled.of(measured, self.experiment)
@@ -224,6 +233,8 @@ class Tuner:
             self._prepare(self.experiment.allocator)
         if simulation is None and self.experiment.checkpoints is not None:
             self._check_store(self.experiment.checkpoints)
+        if simulation is None and not self._restored and (rehearsal := self._rehearsal()) is not None:
+            log.warning(rehearsal)
         # A simulation can be repeated to the byte, so it need not survive a power cut at every turn.
         group = 1 if simulation is None else 1000
         with (
@@ -243,6 +254,16 @@ class Tuner:
         if planned.cloud.billing != "instance":
             raise SpecError(f"billing={planned.cloud.billing!r} is for plans only: a run pays for machines")
         planned.prepare()
+
+    def _rehearsal(self) -> str | None:
+        """What must be known where the machines that were planned with are not those that train."""
+        cloud = self.experiment.cloud
+        if cloud is None or cloud.instance in ("here", "local"):
+            return None
+        return (
+            f"cloud {cloud.instance!r}: no machines are rented: each is rehearsed on this computer with "
+            f"{cloud.devices} worker process{'es' * (cloud.devices != 1)}, and the bill is what it would cost there"
+        )
 
     def _check_store(self, url: str) -> None:
         """One that cannot be written is refused, and leaves no empty folder of a run behind."""
@@ -280,7 +301,7 @@ class Tuner:
                     loop.resume(view.at_s)
                     self._tidy(controller, journal, simulation)
                 else:
-                    loop.start(self._started(cluster.started_unix_s))
+                    loop.start(self._started(cluster.started_unix_s, None if simulation else self._rehearsal()))
                 loop.run()
         return view
 
@@ -348,7 +369,7 @@ class Tuner:
             ) from error
         return code
 
-    def _started(self, started_unix_s: float) -> RunStarted:
+    def _started(self, started_unix_s: float, rehearsal: str | None) -> RunStarted:
         settings = self.experiment.settings
         return RunStarted(
             name=settings.name,
@@ -360,7 +381,7 @@ class Tuner:
             price_usd_per_device_hour=settings.price_usd_per_device_hour,
             started_unix_s=started_unix_s,
             checkpoints=self.experiment.checkpoints,
-            experiment=self.experiment.describe(),
+            experiment=self.experiment.describe() | ({} if rehearsal is None else {"rehearsal": rehearsal}),
             versions=_versions(),
         )
 

@@ -29,6 +29,11 @@ class _Dumper(yaml.SafeDumper):
         return node
 
 
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    """YAML turns some line breaks, such as U+0085, into others, unless they are written as escapes."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
+
+
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     """YAML forbids a key twice; its Python reader takes the last one and says nothing."""
     loader.flatten_mapping(node)
@@ -43,6 +48,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     return found
 
 
+_Dumper.add_representer(str, _text)
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 for _reads in (_Loader, _Dumper):
     _reads.add_implicit_resolver(

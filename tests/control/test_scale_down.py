@@ -99,6 +99,23 @@ def test_of_machines_that_are_used_equally_the_oldest_is_given_up_and_the_newest
     assert [node.id for node in script.controller.fleet.nodes.values() if node.closing] == ["n1"], "it was ready first"
 
 
+def test_machines_that_are_used_most_are_kept_again_first_and_of_those_the_last_that_was_chosen() -> None:
+    script = Script(FIFO(12, R=9), allocator=Tides((0.0, 4), (1.0, 1), (3.0, 2), (4.0, 3)), devices=2)
+    script.at(0.0, *(ready(f"n{k}", 2) for k in range(4)))
+
+    def given_up() -> list[str]:
+        return [node.id for node in script.controller.fleet.nodes.values() if node.closing]
+
+    script.at(1.0, m.RunResumed())
+    assert given_up() == ["n0", "n1", "n2"], "the oldest first"
+    on_n2 = min(script.controller.fleet.nodes["n2"].trials)
+    script.at(2.0, reported(on_n2, 9, 0.5), paused(on_n2, 9))
+    script.at(3.0, m.RunResumed())
+    assert given_up() == ["n0", "n2"], "n2 was chosen last, but only half of it is used"
+    script.at(4.0, m.RunResumed())
+    assert given_up() == ["n2"]
+
+
 def test_who_must_move_waits_for_a_place_and_goes_before_those_that_wait_for_a_start() -> None:
     script = Script(FIFO(9, R=9), allocator=Tides((0.0, 2), (1.0, 1)), devices=1)
     script.at(0.0, ready("n0"), ready("n1"))

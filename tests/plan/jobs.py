@@ -48,10 +48,10 @@ def clouds(
 
 
 @st.composite
-def schedules(draw: st.DrawFn, stages: int = 4, trials: int = 12, iterations: int = 8) -> list[tuple[int, int]]:
+def schedules(draw: st.DrawFn, stages: int = 4, trials: int = 12, fewest: int = 1) -> list[tuple[int, int]]:
     """Trials and iterations of each stage."""
-    counts = sorted(draw(st.lists(st.integers(1, trials), min_size=1, max_size=stages)), reverse=True)
-    return [(count, draw(st.integers(1, iterations))) for count in counts]
+    counts = sorted(draw(st.lists(st.integers(1, trials), min_size=fewest, max_size=stages)), reverse=True)
+    return [(count, draw(st.integers(1, 8))) for count in counts]
 
 
 def stages_of(schedule: list[tuple[int, int]]) -> tuple[Stage, ...]:
@@ -80,4 +80,23 @@ def jobs(
         draw(st.integers(1, machines)),
         samples=samples,
         seed=draw(st.integers(0, 99)),
+    )
+
+
+@st.composite
+def small_jobs(draw: st.DrawFn, stages: int, machines: int, varies: bool = False) -> Job:
+    """So many stages, of a job for which every plan can be tried; some machines are there or on their way. Where times
+    vary there is no minimum charge, because that of an expected age is not the expected one.
+    """
+    ages_s = draw(st.lists(st.sampled_from([30.0, 40.0, 90.0, 400.0]), max_size=0 if varies else machines))
+    asked_s = draw(st.lists(st.sampled_from([0.0, 2.0, 25.0]), max_size=machines - len(ages_s)))
+    return Job(
+        stages_of(draw(schedules(stages, trials=6, fewest=stages))),
+        draw(profiles(varies)),
+        draw(clouds(varies, minimums_s=(0.0,) if varies else (0.0, 60.0, 300.0))),
+        machines,
+        tuple(sorted(ages_s, reverse=True)),
+        tuple(sorted(asked_s, reverse=True)),
+        samples=8,
+        seed=1,
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plan.brute import all_plans
-from tests.plan.test_exact import small_jobs
+from tests.plan.jobs import small_jobs
 
 from elastune.messages import PlannedStage
 from elastune.plan.dag import Dag, Kind, dot, sample_duration, simulate_duration, to_dag

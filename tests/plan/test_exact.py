@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plan.brute import all_plans, follow
+from tests.plan.jobs import small_jobs
 
 from elastune.algorithm.halving import halving_stages
 from elastune.plan.estimate import estimate
@@ -15,45 +16,8 @@ from elastune.plan.exact import frontier
 from elastune.plan.model import Job
 from elastune.profile.cloud import Cloud
 from elastune.profile.job import JobProfile
-from elastune.profile.latency import constant, lognormal
+from elastune.profile.latency import constant
 from elastune.profile.scaling import Scaling
-from elastune.spec import Stage
-
-SPEEDUPS = st.tuples(st.floats(1.0, 2.0), st.floats(0.8, 2.0), st.floats(0.8, 2.0)).map(
-    lambda grow: Scaling({1: 1.0, 2: grow[0], 4: grow[0] * grow[1], 8: grow[0] * grow[1] * grow[2]})
-)
-
-
-@st.composite
-def small_jobs(draw: st.DrawFn, stages: int, machines: int, varies: bool = False) -> Job:
-    trials = sorted((draw(st.integers(1, 6)) for _ in range(stages)), reverse=True)
-    step_s = draw(st.sampled_from([1.0, 7.0, 20.0, 100.0]))
-    cloud = Cloud(
-        "m",
-        devices=draw(st.integers(1, 4)),
-        price_usd_per_hour=draw(st.sampled_from([1.0, 12.0])),
-        request=constant(draw(st.sampled_from([0.0, 3.0, 30.0]))),
-        boot=lognormal(5.0, 4.0) if varies else constant(draw(st.sampled_from([0.0, 1.0, 20.0]))),
-        billing=draw(st.sampled_from(["instance", "instance", "function"])),
-        minimum_s=0.0 if varies else draw(st.sampled_from([0.0, 60.0, 60.0, 300.0])),
-        data_gb=1.0,
-        data_usd_per_gb=draw(st.sampled_from([0.0, 0.0, 0.01, 1.0])),
-    )
-    profile = JobProfile(
-        lognormal(step_s, step_s / 2) if varies else constant(step_s),
-        draw(SPEEDUPS),
-        start=constant(draw(st.sampled_from([0.0, 2.0]))),
-        cold_start=constant(draw(st.sampled_from([0.0, 4.0]))),
-    )
-    iterations = [draw(st.integers(1, 8)) for _ in range(stages)]
-    starts = [sum(iterations[:number]) for number in range(stages)]
-    spec = tuple(
-        Stage(count, start, start + more) for count, start, more in zip(trials, starts, iterations, strict=True)
-    )
-    ages = draw(st.lists(st.sampled_from([5.0, 40.0, 90.0, 400.0]), max_size=machines))
-    held_s = () if varies else tuple(sorted(ages, reverse=True))
-    asked_s = draw(st.lists(st.sampled_from([0.0, 2.0, 25.0]), max_size=machines - len(held_s)))
-    return Job(spec, profile, cloud, machines, held_s, tuple(sorted(asked_s, reverse=True)), samples=8, seed=1)
 
 
 def staircase(points: list[tuple[float, float]]) -> list[tuple[float, float]]:

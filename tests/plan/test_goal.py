@@ -180,6 +180,20 @@ def test_a_plan_for_a_probability_costs_hardly_more_than_the_best_of_all() -> No
     assert min(ratios) > 1 - EPS and max(ratios) < 1.05 and float(np.mean(ratios)) < 1.01
 
 
+def test_a_surer_plan_is_found_although_another_is_expected_to_be_sooner_and_cheaper() -> None:
+    """With the machine that is there it takes 100 s and $100 for certain. With a second one it takes 25 s after 30 s of
+    waiting, for $80, but in one of a hundred runs the wait is longer than two minutes.
+    """
+    cloud = Cloud("m", 1, 3600.0, request=lognormal(30.0, 30.0), minimum_s=0.0)
+    profile = JobProfile(constant(10.0), Scaling({1: 1, 2: 4}))
+    job = Job(stages_of([(1, 10)]), profile, cloud, machines=2, held_s=(0.0,))
+    (expecting,) = choose([job], Goal(110.0))
+    assert expecting.plan.stages[0].machines == 2 and expecting.cost_usd < 90 and expecting.time_s < 65
+    (sure,) = choose([job], Goal(110.0, confidence=0.99))
+    assert sure.plan.stages[0].machines == 1
+    assert (sure.time_s, sure.cost_usd) == pytest.approx((100.0, 100.0))
+
+
 def test_the_deadline_is_met_in_the_promised_share_of_fresh_samples() -> None:
     missed = 0
     for seed in range(30):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.plan.jobs import jobs
+from tests.plan.jobs import jobs, stages_of
 
 from elastune.algorithm.halving import halving_stages
 from elastune.messages import Slot
@@ -16,7 +17,7 @@ from elastune.plan.estimate import estimate
 from elastune.plan.exact import frontier
 from elastune.plan.goal import Goal, choose
 from elastune.plan.greedy import greedy
-from elastune.plan.model import Candidate, Job, Plan, allocations, cheapest, machines_for
+from elastune.plan.model import Candidate, Job, Plan, allocations, cheapest, machines_for, width_of
 from elastune.plan.naive import naive_plans
 from elastune.plan.static import static_plans
 from elastune.profile.cloud import Cloud
@@ -123,7 +124,7 @@ def test_the_machines_of_an_allocation_are_the_fewest_that_have_a_place_for_it(
     trials: int, on_machine: int, machines: int
 ) -> None:
     for devices in allocations(trials, on_machine, machines):
-        width, needed = max(1, devices // trials), machines_for(trials, devices, on_machine)
+        width, needed = width_of(trials, devices), machines_for(trials, devices, on_machine)
         assert needed <= machines
 
         def places(count: int, width: int = width, devices: int = devices) -> list[tuple[Slot, ...] | None]:
@@ -140,6 +141,34 @@ def test_ten_trials_of_three_devices_need_ten_machines_of_four() -> None:
     assert 30 not in allocations(10, 4, 9) and 30 in allocations(10, 4, 10)
     assert machines_for(2, 16, 4) == 4, "a trial of eight devices has two whole machines"
     assert machines_for(12, 6, 4) == 2, "six devices that twelve trials queue for"
+
+
+def job_of_one_dollar_a_second(stages: list[tuple[int, int]], step_s: float, scaling: Scaling, machines: int) -> Job:
+    """That is the price of a machine, which has one device and is there at once."""
+    cloud = Cloud("m", 1, 3600.0, minimum_s=0.0)
+    return Job(stages_of(stages), JobProfile(constant(step_s), scaling), cloud, machines)
+
+
+def test_greedy_takes_the_step_that_saves_most_per_second_and_not_the_one_that_saves_most() -> None:
+    """Only all four machines are in time: 10 s + 60 s for $280. Two for the first stage save $10 in 5 s; three for the
+    second save $15 in 15 s, and then it is too late.
+    """
+    job = job_of_one_dollar_a_second([(2, 1), (1, 10)], 15.0, Scaling({1: 1, 2: 1.5, 3: 2, 4: 2.5}), machines=4)
+    static, found = cheapest(static_plans(job), 80.0), greedy(job, 80.0)
+    assert static is not None and (static.time_s, static.cost_usd) == pytest.approx((70.0, 280.0))
+    assert found is not None and (found.time_s, found.cost_usd) == pytest.approx((75.0, 270.0))
+    assert [(stage.devices, stage.machines) for stage in found.plan.stages] == [(2, 2), (4, 4)]
+
+
+def test_greedy_begins_from_three_times_the_best_static_cluster_too() -> None:
+    """The best static cluster has two machines: 30 s + 80 s for $220. From there on, and from four, every step that
+    saves something is too late. From six the last stage comes down to one: 10 s + 100 s for $60 + $100.
+    """
+    job = job_of_one_dollar_a_second([(6, 1), (1, 10)], 10.0, Scaling({1: 1, 2: 1.25}), machines=6)
+    static, found = cheapest(static_plans(job), 110.0), greedy(job, 110.0)
+    assert static is not None and (static.time_s, static.cost_usd) == pytest.approx((110.0, 220.0))
+    assert found is not None and (found.time_s, found.cost_usd) == pytest.approx((110.0, 160.0))
+    assert [(stage.devices, stage.machines) for stage in found.plan.stages] == [(6, 6), (1, 1)]
 
 
 def test_greedy_saves_on_the_papers_job_and_exact_saves_more_or_the_same() -> None:

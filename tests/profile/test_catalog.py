@@ -33,8 +33,8 @@ def test_larger_machines_of_a_family_cost_in_proportion() -> None:
 
 
 def test_what_is_given_goes_before_the_catalog() -> None:
-    cloud = cloud_for("p3.8xlarge", boot=normal(45.0, 5.0), price_usd_per_hour=9.0, data_gb=150, billing="function")
-    assert (cloud.boot, cloud.price_usd_per_hour, cloud.data_gb) == (normal(45.0, 5.0), 9.0, 150)
+    cloud = cloud_for("p3.8xlarge", boot=normal(45.0, 5.0), price_usd_per_hour=9.0, minimum_s=0.0, billing="function")
+    assert (cloud.boot, cloud.price_usd_per_hour, cloud.minimum_s) == (normal(45.0, 5.0), 9.0, 0.0)
     assert cloud.devices == 4 and cloud.billing == "function"
 
 
@@ -69,6 +69,10 @@ def test_a_cloud_section_may_name_a_type_and_replace_some_of_it() -> None:
     assert parse_cloud({"type": "a3-highgpu-8g", "market": "spot", "price": "$30"}, "cloud").price_usd_per_hour == 30
 
 
+def test_a_cloud_section_may_be_the_name_of_a_type_alone() -> None:
+    assert parse_cloud("p3.8xlarge", "cloud") == cloud_for("p3.8xlarge")
+
+
 def test_a_cloud_section_may_be_a_type_of_the_users_own() -> None:
     boot = {"normal": {"mean": 30, "std": 5}}
     given = {"name": "mine", "devices": 8, "price": "$3.20", "request": "10s", "boot": boot}
@@ -79,8 +83,13 @@ def test_a_cloud_section_may_be_a_type_of_the_users_own() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (3, "cloud=3: must have a type of the catalog, or a name, devices and a price of its own"),
-        ({}, "must have a type of the catalog"),
+        (
+            3,
+            "cloud=3: must be a type of the catalog such as p3.8xlarge, or have a type, or a name, devices and a price",
+        ),
+        ({}, "must be a type of the catalog"),
+        ("p3.8xlarg", "cloud: machine type 'p3.8xlarg': did you mean 'p3.8xlarge'?"),
+        ("", "cloud: type='': must be a text"),
         ({"type": "p3.8xlarg"}, "cloud: machine type 'p3.8xlarg': did you mean 'p3.8xlarge'?"),
         ({"type": 3}, "cloud: type=3: must be a text"),
         ({"type": "p3.8xlarge", "name": "mine"}, "cloud: unknown field 'name'"),
@@ -88,13 +97,18 @@ def test_a_cloud_section_may_be_a_type_of_the_users_own() -> None:
         ({"type": "p3.8xlarge", "bot": "3s"}, "cloud: unknown field 'bot'; did you mean 'boot'?"),
         ({"name": "mine", "devices": 8}, "cloud: price is missing"),
         ({"name": "mine", "price": 3}, "cloud: devices is missing"),
-        ({"type": None, "devices": 1, "price": 1}, "must have a type of the catalog, or a name"),
+        ({"type": None, "devices": 1, "price": 1}, "or have a type, or a name"),
         ({"name": "mine", "devices": 8, "price": -1}, "cloud: price=-1: must be an amount of at least 0"),
         ({"name": "mine", "devices": 8, "price": float("nan")}, "cloud: price=nan"),
         ({"name": "mine", "devices": 0, "price": 1}, "cloud: devices=0: must be a whole number of at least 1"),
         ({"name": "", "devices": 1, "price": 1}, "cloud: name='': must be a text"),
         ({"name": "mine", "devices": 1, "price": 1, "boot": -1}, "cloud: boot=-1: must be a duration of at least 0"),
         ({"name": "mine", "devices": 1, "price": 1, "data_gb": -1}, "cloud: data_gb=-1"),
+        (
+            {"type": "p3.8xlarge", "data_gb": 150},
+            "cloud: data_gb=150 without data_usd_per_gb: say what a gigabyte costs",
+        ),
+        ({"type": "p3.8xlarge", "data_gb": 1, "data_usd_per_gb": None}, "cloud: data_gb=1 without data_usd_per_gb"),
         ({"name": "mine", "devices": 1, "price": 1, "billing": "hour"}, "cloud: billing='hour': allowed: function"),
     ],
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from elastune.errors import SpecError
@@ -31,7 +31,9 @@ LATENCIES = STEPS | st.just(constant(0.0)) | st.just(empirical((0.0, 1.0)))
 SCALINGS = st.dictionaries(st.integers(2, 512), st.floats(0.01, 1000)).map(lambda known: Scaling({1: 1.0, **known}))
 PROFILES = st.builds(JobProfile, STEPS, SCALINGS, LATENCIES, LATENCIES)
 AMOUNTS = st.floats(0, 1e6)
-NAMES = st.text(min_size=1) | st.sampled_from(["1e4", "null", "yes", "12", "a: b", "# no", "~", "2024-01-01"])
+ODD = st.text(st.sampled_from("a '\"\\\n\r\t\0\x7f\x85\xa0\u2028\u2029\ufeff\ufffe\U0001f600:#-"), min_size=1)
+"""Line breaks that YAML takes for others, and what else is no letter."""
+NAMES = st.text(min_size=1) | ODD | st.sampled_from(["1e4", "null", "yes", "12", "a: b", "# no", "~", "2024-01-01"])
 CLOUDS = st.builds(
     Cloud,
     NAMES,
@@ -43,7 +45,7 @@ CLOUDS = st.builds(
     AMOUNTS,
     AMOUNTS,
     AMOUNTS,
-)
+) | st.builds(Cloud, NAMES, st.integers(1, 1000), AMOUNTS)
 
 GOOD = JobProfile(normal(109.0, 3.5), Scaling({1: 1.0, 2: 1.89, 4: 3.5}), constant(2.0), constant(10.0))
 TEXT = "step: {normal: {mean: 109, std: 3.5}}\nscaling: {1: 1, 2: 1.89, 4: 3.5}\nstart: 2s\ncold_start: 10s\n"
@@ -56,7 +58,8 @@ def written(folder: Path, text: str) -> Path:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None)
-@given(PROFILES, CLOUDS | st.none(), st.text() | st.none())
+@given(PROFILES, CLOUDS | st.none(), st.text() | ODD | st.none())
+@example(GOOD, Cloud("one\x85two", 1, 1.0), "one\x85two")
 def test_what_is_saved_is_loaded_again(
     tmp_path: Path, profile: JobProfile, cloud: Cloud | None, measured: str | None
 ) -> None:
@@ -73,6 +76,10 @@ def test_a_file_is_read_as_people_write_it(tmp_path: Path) -> None:
 def test_a_file_may_have_a_cloud(tmp_path: Path) -> None:
     path = written(tmp_path, TEXT + "measured: by hand\ncloud: {type: p3.8xlarge, market: spot, boot: 45s}\n")
     assert load_profile(path) == (GOOD, cloud_for("p3.8xlarge", "spot", boot=constant(45.0)))
+
+
+def test_the_cloud_of_a_file_may_be_the_name_of_a_type_alone(tmp_path: Path) -> None:
+    assert load_profile(written(tmp_path, TEXT + "cloud: p3.8xlarge\n")) == (GOOD, cloud_for("p3.8xlarge"))
 
 
 def test_seconds_by_width_stand_for_step_and_scaling(tmp_path: Path) -> None:
@@ -107,9 +114,19 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path, monk
 
 
 def test_a_profile_that_could_not_be_read_again_is_not_saved(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"scaling width=0\.5: must be a whole number of at least 1"):
+    message = r"^cannot be saved: scaling width=0\.5: must be a whole number of at least 1$"
+    with pytest.raises(SpecError, match=message):
         save_profile(tmp_path / "job.yaml", JobProfile(constant(1.0), Scaling({0.5: 0.6, 1: 1.0})))
+    with pytest.raises(SpecError, match=r"scaling\[1\]=2: must be 1"):
+        save_profile(tmp_path / "job.yaml", JobProfile(constant(1.0), Scaling({1: 2, 2: 4})))
     assert not list(tmp_path.iterdir())
+
+
+def test_widths_that_are_whole_are_saved_also_where_they_were_computed(tmp_path: Path) -> None:
+    profile = JobProfile(constant(1.0), Scaling({1.0: 1.0, 2.0: 1.9}))
+    save_profile(tmp_path / "job.yaml", profile)
+    assert load_profile(tmp_path / "job.yaml") == (profile, None)
+    assert "scaling: {1: 1.0, 2: 1.9}" in (tmp_path / "job.yaml").read_text()
 
 
 BAD = [
@@ -121,6 +138,8 @@ BAD = [
     ("scaling: {1: 1}", "step is missing: give step and scaling, or step_s"),
     ("step_s: {1: 3}\nstep: 3", "step_s gives step as well"),
     ("step: 3\nscaling: {2: 1.9}", "must say the speed-up of width 1"),
+    ("step: 10\nscaling: {1: 2, 2: 4}", "scaling[1]=2: must be 1, since step is the time on one device: divide all"),
+    ("step: 10\nscaling: {1: 0.5, 2: 1}", "divide all speed-ups by 0.5"),
     ("step: 3\nscaling: {}", "scaling={}: must map numbers of devices to speed-up"),
     ("step: 3\nscaling: 2", "scaling=2: must map numbers of devices to speed-up"),
     ("step: 3\nscaling: {1: 1, 1.5: 1.2}", "scaling width=1.5: must be a whole number of at least 1"),
@@ -150,6 +169,8 @@ BAD = [
     ("step_s: {1: 100, 0.5: 300}", "step_s width=0.5"),
     ("step_s: {1: 1}\nstart: -1", "start=-1: must be a duration of at least 0"),
     ("step_s: {1: 1}\ncloud: {name: x, devices: 1, price: -1}", "cloud: price=-1"),
+    ("step_s: {1: 1}\ncloud: p3.8xlarg", "cloud: machine type 'p3.8xlarg': did you mean 'p3.8xlarge'?"),
+    ("step_s: {1: 1}\ncloud: {type: p3.8xlarge, data_gb: 150}", "data_gb=150 without data_usd_per_gb"),
 ]
 
 

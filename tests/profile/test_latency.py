@@ -77,6 +77,8 @@ def test_a_profile_that_cannot_be_is_refused(arguments: dict[str, Any], message:
         ({"price_usd_per_hour": -1.0}, "price_usd_per_hour=-1.0"),
         ({"minimum_s": math.nan}, "minimum_s=nan"),
         ({"data_gb": -1}, "data_gb=-1"),
+        ({"data_usd_per_gb": -1}, "data_usd_per_gb=-1"),
+        ({"data_gb": 150}, "data_gb=150 without data_usd_per_gb: say what a gigabyte costs; 0 if it costs nothing"),
         ({"boot": 45.0}, "boot=45.0: must be a Latency"),
         ({"billing": "instanc"}, "billing='instanc': did you mean 'instance'"),
     ],
@@ -88,3 +90,5 @@ def test_a_cloud_that_cannot_be_is_refused(arguments: dict[str, Any], message: s
 
 def test_data_is_paid_for_by_the_gigabyte() -> None:
     assert Cloud("mine", 4, 1.0, data_gb=150, data_usd_per_gb=0.01).data_usd == pytest.approx(1.5)
+    assert Cloud("mine", 4, 1.0, data_gb=150, data_usd_per_gb=0).data_usd == 0.0
+    assert Cloud("mine", 4, 1.0).data_usd == 0.0

@@ -17,7 +17,9 @@ from elastune.allocate.stepwise import Stepwise
 from elastune.cluster.simulated import Fault
 from elastune.cluster.workload import Synthetic
 from elastune.errors import SpecError
+from elastune.experiment import Experiment
 from elastune.profile.measure import Measured
+from elastune.profiling import profiling_experiment
 from elastune.record.journal import SqlJournal
 from elastune.simulation import Simulation
 
@@ -157,3 +159,29 @@ def test_trials_that_share_a_device_are_not_measured() -> None:
     assert not found.steps
     with pytest.raises(SpecError, match="nothing was measured at width 1: no trial has reported twice there"):
         found.profile()
+
+
+def experiment() -> Experiment:
+    return et.Tuner(None, space={"x": et.uniform(0, 1)}, metric="loss", algorithm=et.FIFO(1), devices=4).experiment
+
+
+@pytest.mark.parametrize(
+    ("asked", "measured"), [([2, 1], (1, 2)), ([1, 2, 2], (1, 2)), ([4, 1, 4, 3], (1, 3, 4)), (None, (1, 2, 4))]
+)
+def test_widths_are_measured_once_each_from_the_narrowest(asked: list[int] | None, measured: tuple[int, ...]) -> None:
+    allocator = profiling_experiment(experiment(), 1.0, asked).allocator
+    assert isinstance(allocator, Stepwise) and allocator.widths == measured
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ([2, 4], r"widths=\[2, 4\]: width 1 must be among them"),
+        ([1, 5], r"width 5: 1 machines x 4 devices offer \[1, 2, 4\] and less"),
+        ([1, 0], r"width=0: must be a whole number of at least 1"),
+        ([1, "2"], r"width='2': must be a whole number of at least 1"),
+    ],
+)
+def test_widths_that_cannot_be_measured_are_refused(asked: list[int], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        profiling_experiment(experiment(), 1.0, asked)

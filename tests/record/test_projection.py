@@ -211,6 +211,37 @@ def test_a_lost_machine_ends_what_is_on_it_and_its_bill() -> None:
     assert view.busy_device_s() == pytest.approx(30.0) and view.utilisation() == pytest.approx(0.75)
 
 
+def test_nobody_trains_while_the_driver_is_down() -> None:
+    """Machine a waits for the next driver and is paid for, b went with the old one."""
+    begin = [BEGIN, record(1.0, commands=(start("t", A0), start("u", A1), start("v", B0))), record(10.0)]
+    lost = TrialLost("t", 1, "its driver ended"), TrialLost("u", 1, "its driver ended")
+    again = start("t", A0, attempt=2)
+    view = RunView.of([*begin, record(110.0, RunResumed(), NodeLost("b", "gone", 10.0), *lost, commands=(again,))])
+    view.feed(record(115.0, TrialLost("t", 2, "killed")))
+    assert set(view.segments()) == {
+        Busy(A0, "t", 1.0, 10.0, "lost"),
+        Busy(A1, "u", 1.0, 10.0, "lost"),
+        Busy(B0, "v", 1.0, 10.0, "lost"),
+        Busy(A0, "t", 110.0, 115.0, "lost"),
+    }
+    assert [(use.node, use.to_s) for use in view.machines] == [("a", 115.0), ("b", 10.0)]
+    assert view.trials["u"].end_s == 10.0
+    assert view.busy_device_s() == pytest.approx(32.0) and view.utilisation() == pytest.approx(32 / 240)
+
+
+def test_a_machine_that_is_lost_without_its_end_being_known_has_trained_nothing_while_the_driver_was_down() -> None:
+    view = RunView.of([BEGIN, record(1.0, commands=(start("t", A0),)), record(10.0)])
+    view.feed(record(110.0, RunResumed(), NodeLost("a", "revoked")))
+    assert list(view.segments()) == [Busy(A0, "t", 1.0, 10.0, "lost")] and view.machines[0].to_s == 110.0
+
+
+def test_a_trial_that_outlives_its_driver_has_trained_all_the_time() -> None:
+    view = RunView.of([BEGIN, record(1.0, commands=(start("t", A0), start("u", A1))), record(10.0)])
+    view.feed(record(110.0, RunResumed(), TrialPaused("u", 1, 5, None)))
+    view.feed(record(120.0, report("t", 50, 0.1)))
+    assert set(view.segments()) == {Busy(A0, "t", 1.0, 120.0, "open"), Busy(A1, "u", 1.0, 110.0, "left")}
+
+
 def test_a_released_machine_is_paid_until_it_is_given_back_and_may_come_again() -> None:
     view = RunView.of([BEGIN, record(10.0, commands=(ReleaseNode(1, "a"),)), record(15.0, NodeLost("a", "late"))])
     view.feed(record(30.0, NodeReady("a", 2, 25.0, 7.2)))

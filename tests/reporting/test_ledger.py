@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -29,6 +30,7 @@ from elastune.spec import Width
 
 few = settings(max_examples=40, deadline=None)
 PLAIN = JobProfile(constant(1.0), Scaling({1: 1, 2: 2}))
+PAGE = Path(__file__).parents[2] / "docs" / "reports.md"
 
 
 def text(part: RenderableType) -> str:
@@ -122,6 +124,49 @@ def test_where_nothing_is_wasted_all_is_training() -> None:
     assert books.sums() == pytest.approx({"training": 20.0, "idle": 0, "booting": 0, "minimum": 0, "data": 0})
 
 
+@pytest.mark.parametrize("adopted", [True, False])
+def test_the_time_without_a_driver_is_idle_where_machines_waited_and_not_paid_where_they_went(adopted: bool) -> None:
+    """A trial of ten steps on one of two devices, at a dollar a second; killed at the fourth, back after a minute."""
+    place = world(et.FIFO(1, R=10), devices=2, price=1800.0, checkpoint_every_s=1.0)
+    crashed = place.start().turns(5)
+    (at_s,) = {report.at_s for trial in crashed.view.trials.values() for report in trial.reports[-1:]}
+    assert at_s == crashed.view.at_s == 4.0
+    if adopted:
+        crashed.cluster.now_s += 60.0
+        crashed.cluster._heap.clear()  # the workers ended with their driver
+        view = place.adopt(crashed).run().view
+    else:
+        view = place.resume(crashed.journal, 60.0).run().view
+    books = assert_balances(view)
+    trained_s = view.busy_device_s()
+    assert 10.0 <= trained_s <= 11.0 and view.at_s == pytest.approx(trained_s + 60.0)
+    assert books.sums()["training"] == pytest.approx(trained_s / 2)
+    assert books.sums()["idle"] == pytest.approx(trained_s / 2 + (60.0 if adopted else 0.0))
+
+
+def test_what_rounding_leaves_over_is_nothing() -> None:
+    """A third of a cent here and there, whose sums differ in the last digit."""
+    noisy = 0
+    for price in range(1, 40):
+        cloud = Cloud("m", 2, price / 3, boot=constant(0.1), minimum_s=0.0)
+        with planned_tuner(et.Stages([(2, 10), (1, 21)]), PLAIN, cloud, 1) as tuner:
+            view = tuner.simulate(Simulation(stragglers=0.1)).view
+        books, (use,) = assert_balances(view), view.machines
+        noisy += use.cost_usd != (use.to_s - use.from_s) * (use.price_usd_per_hour / 3600)
+        assert books.sums()["minimum"] == books.sums()["data"] == 0.0
+        assert "minimum" not in text(ledger_table(view)) and "data" not in text(ledger_table(view))
+        assert ledger_dict(view)["paid_usd"]["minimum"] == 0.0
+    assert noisy, "there was no noise to be seen"
+
+
+def test_what_cost_nothing_is_not_in_the_table_but_small_amounts_are() -> None:
+    free = text(ledger_table(world(et.FIFO(2, R=3), devices=2).run().view))
+    assert free.split() == ["machine", "total", "all", "$0.00"]
+    cheap = world(et.FIFO(2, R=3), devices=2, price=1e-9).run().view
+    assert "n0" in text(ledger_table(cheap)) and "t-00001" in text(ledger_table(cheap))
+    assert ledger(cheap).total == pytest.approx(cheap.cost_usd()) and cheap.cost_usd() > 0
+
+
 def test_forecast_and_bill_stand_side_by_side() -> None:
     cloud = Cloud("m", 2, 7200.0, minimum_s=0.0)
     with planned_tuner(et.Stages([(2, 10), (1, 20)]), PLAIN, cloud, 1) as tuner:
@@ -135,3 +180,11 @@ def test_forecast_and_bill_stand_side_by_side() -> None:
     assert "forecast" in text(ledger_table(late)) and "+20.0%" in text(ledger_table(late))
     plain = world(et.FIFO(2, R=3), devices=2, price=1.0).run().view
     assert ledger_dict(plain)["forecast"] is None and "forecast" not in text(ledger_table(plain))
+
+
+def test_every_field_of_the_ledger_is_documented() -> None:
+    with planned_tuner(et.Stages([(2, 10)]), PLAIN, Cloud("m", 2, 7200.0), 1) as tuner:
+        found = ledger_dict(tuner.simulate(Simulation()).view)
+    page = PAGE.read_text("utf-8")
+    fields = {"ledger", *found, *found["forecast"], *found["paid_usd"], *found["machines"][0]}
+    assert not {name for name in fields if f"`{name}`" not in page}

@@ -13,7 +13,11 @@ from elastune.plan.model import machines_for
 from elastune.spec import Width, require_int, require_number
 
 LEAST_STEPS = 3
-"""A width is measured until every trial has made so many steps, however long that takes."""
+"""A width is measured until all its trials together have made so many steps for each of them, however long that takes:
+one may have made fewer, if others made more."""
+
+MEASURED = "every width was measured"
+"""How it ends when all went well."""
 
 
 def widths_on(machines: int, devices: int) -> tuple[int, ...]:
@@ -48,7 +52,7 @@ class Stepwise(Allocator):
             self._phase, self._until_s, self._steps = self._phase + 1, at_s + self.seconds, 0
             self._begun_again = False
             if self._phase == len(self.widths):
-                return Target(0, {}, done="every width was measured")
+                return Target(0, {}, done=MEASURED)
         if self._steps == 0:  # time begins with the first step: importing a framework may take longer than all of it
             self._until_s = at_s + self.seconds
         half_s = self._until_s - self.seconds / 2

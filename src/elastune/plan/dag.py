@@ -60,6 +60,9 @@ class Dag:
 
 
 def to_dag(job: Job, plan: Plan) -> Dag:
+    """The graph from its beginning on. Machines that were asked for before it (`job.asked_s`) have no node: it is as if
+    they were asked for anew, unlike in `estimate`.
+    """
     nodes: list[Node] = []
     frontier: tuple[int, ...] = ()
     """What nothing hangs on yet."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from elastune.cost import SECONDS_PER_HOUR, life_usd
-from elastune.plan.model import Job, Plan
+from elastune.plan.model import Candidate, Job, Plan
 from elastune.profile.latency import Floats
 
 
@@ -101,6 +101,12 @@ def estimate(job: Job, plan: Plan) -> Estimate:
         ends.append(now_s)
     changes = tuple(sorted(change for change in machines.changes if change[1]))
     return Estimate(now_s, machines.paid_usd, tuple(begins), tuple(ends), changes)
+
+
+def expect(job: Job, plan: Plan) -> Candidate:
+    """The plan with what it is expected to take and to cost."""
+    expected = estimate(job, plan)
+    return Candidate(expected.mean_s, expected.mean_usd, plan)
 
 
 def ask_ahead_s(job: Job, number: int, devices: int, added: int) -> float | None:

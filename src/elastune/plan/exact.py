@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from elastune.cost import SECONDS_PER_HOUR
 from elastune.messages import PlannedStage
 from elastune.plan.estimate import ask_ahead_s, estimate
-from elastune.plan.model import Candidate, Job, Plan, allocations, machines_for
+from elastune.plan.model import Candidate, Job, Plan, allocations, machines_for, width_of
 from elastune.profile.latency import Floats
 
 ALL_COUNTS = 24
@@ -103,7 +103,7 @@ class _Search:
         found = []
         for devices in allocations(stage.trials, job.cloud.devices, job.machines):
             ends_s, machines = job.ends_s(number, devices), machines_for(stage.trials, devices, job.cloud.devices)
-            busy_usd = 0.0 if self._rate else float(job.busy_usd(number, max(1, devices // stage.trials)).mean())
+            busy_usd = 0.0 if self._rate else float(job.busy_usd(number, width_of(stage.trials, devices)).mean())
             found.append(_Option(devices, machines, ends_s[:, -1], ends_s.mean(axis=0), busy_usd))
         found.sort(key=lambda option: (option.machines, option.stage_s))
         kept: list[_Option] = []
@@ -165,12 +165,13 @@ class _Search:
         """Train a stage from every label, and go on with every number of machines.
 
         Machines that a stage has no use for are held only for a later one, so whoever gives some back afterwards held
-        just what the stage needs; and whoever keeps them all, or adds to them, uses them as fast as they go.
+        just what the stage needs; and whoever keeps them all, or adds to them, uses them as fast as they go. Only those
+        that were asked for before may be waited for without need: they are paid for anyway, and others can go instead.
         """
         reached: dict[int, list[_Edge]] = {count: [] for count in self._machines_before(number + 1)}
         for held, labels in nodes.items():
             options = [option for option in self._options[number] if option.machines <= held]
-            filling = [option for option in options if option.machines == held]
+            filling = [option for option in options if option.machines == held or (number == 0 and self._job.asked_s)]
             if self._rate:  # else speed may cost more, and holding machines does not
                 options = [min(options, key=lambda option: option.stage_s)]
             for count, edges in reached.items():

@@ -9,7 +9,7 @@ from statistics import NormalDist
 import numpy as np
 
 from elastune.errors import Infeasible, SpecError
-from elastune.plan.estimate import estimate
+from elastune.plan.estimate import estimate, expect
 from elastune.plan.exact import frontier
 from elastune.plan.greedy import greedy
 from elastune.plan.model import Candidate, Job, cheapest
@@ -73,8 +73,7 @@ def _cheapest(job: Job, front: list[Candidate], deadline_s: float, goal: Goal) -
         return cheapest(front, deadline_s)
     others = [*naive_plans(job), greedy(job, deadline_s)]
     plans = [replace(other.plan, early_release=goal.early_release) for other in others if other is not None]
-    expected = [(estimate(job, plan), plan) for plan in plans]
-    return cheapest([*front, *(Candidate(each.mean_s, each.mean_usd, plan) for each, plan in expected)], deadline_s)
+    return cheapest([*front, *(expect(job, plan) for plan in plans)], deadline_s)
 
 
 def _within_budget_s(fronts: Sequence[list[Candidate]], goal: Goal) -> float:

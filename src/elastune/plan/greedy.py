@@ -3,6 +3,9 @@
 Each step makes one stage's allocation smaller, the one that saves most money per second it adds (Equation 1); one that
 is cheaper and no slower wins outright. It ends when nothing gets cheaper or the deadline would be missed. It is begun
 from one, two and three times the best static cluster, and the cheapest outcome stands.
+
+One kind of step is not in the paper: `generate_candidates` first drops the machines of a stage that its allocation has
+no use for, without changing the allocation.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import replace
 from msgspec.structs import replace as replace_in
 
 from elastune.messages import PlannedStage
-from elastune.plan.estimate import estimate
+from elastune.plan.estimate import expect
 from elastune.plan.model import Candidate, Job, Plan, allocations, cheapest, machines_for
 from elastune.plan.static import static_plan, static_plans
 
@@ -28,14 +31,14 @@ def greedy(job: Job, deadline_s: float) -> Candidate | None:
         return None
     machines = static.plan.stages[0].machines
     starts = [static_plan(job, min(times * machines, job.machines)) for times in WARM_STARTS]
-    found = [optimize_plan(job, deadline_s, _expect(job, start)) for start in starts]
+    found = [optimize_plan(job, deadline_s, expect(job, start)) for start in starts]
     return cheapest([*found, static], deadline_s)
 
 
 def optimize_plan(job: Job, deadline_s: float, start: Candidate) -> Candidate:
     best = start
     while True:
-        candidates = [_expect(job, plan) for plan in generate_candidates(job, best.plan)]
+        candidates = [expect(job, plan) for plan in generate_candidates(job, best.plan)]
         if not candidates:
             return best
         chosen = max(candidates, key=lambda candidate: _benefit(best, candidate))
@@ -66,11 +69,6 @@ def _benefit(best: Candidate, candidate: Candidate) -> float:
     if added_s <= 0:
         return math.inf if saved_usd > 0 else -math.inf
     return saved_usd / added_s
-
-
-def _expect(job: Job, plan: Plan) -> Candidate:
-    expected = estimate(job, plan)
-    return Candidate(expected.mean_s, expected.mean_usd, plan)
 
 
 def _sized(job: Job, stage: PlannedStage) -> PlannedStage:

@@ -52,12 +52,6 @@ def cheapest(candidates: Iterable[Candidate], deadline_s: float) -> Candidate | 
     return min(in_time, key=lambda candidate: (round(candidate.cost_usd, DECIMALS), candidate.time_s), default=None)
 
 
-def soonest(candidates: Iterable[Candidate], budget_usd: float) -> Candidate | None:
-    """The least expected time within a budget."""
-    affordable = (candidate for candidate in candidates if candidate.cost_usd <= budget_usd)
-    return min(affordable, key=lambda candidate: (candidate.time_s, candidate.cost_usd), default=None)
-
-
 @dataclass(frozen=True)
 class Job:
     """Stages that follow one another on machines of one type, at most `machines` of them. `held_s` has the ages of
@@ -165,7 +159,7 @@ class Job:
         ends = self._ends.get((number, devices))
         if ends is None:
             ends = self._ends[number, devices] = _ends(
-                self.seconds(number, max(1, devices // self.stages[number].trials)), devices, self.cloud.devices
+                self.seconds(number, width_of(self.stages[number].trials, devices)), devices, self.cloud.devices
             )
         return ends
 
@@ -190,11 +184,16 @@ def _total_s(step: Latency, rng: np.random.Generator, draws: int, iterations: in
     return iterations * step.expected_s + off_s * sqrt(iterations / drawn)
 
 
+def width_of(trials: int, devices: int) -> int:
+    """Devices of each trial: with fewer than trials each has one, and the rest queue."""
+    return max(1, devices // trials)
+
+
 def machines_for(trials: int, devices: int, on_machine: int) -> int:
     """How many machines an allocation needs: a trial that is narrower than a machine never straddles two, a wider one
     gets whole ones.
     """
-    width = max(1, devices // trials)
+    width = width_of(trials, devices)
     if width > on_machine:
         return trials * ceil(width / on_machine)
     return ceil(min(trials, devices) / (on_machine // width))
@@ -218,7 +217,7 @@ def allocations(trials: int, on_machine: int, machines: int) -> tuple[int, ...]:
 
 def _ends(seconds: Floats, devices: int, on_machine: int) -> Floats:
     samples, trials = seconds.shape
-    width = max(1, devices // trials)
+    width = width_of(trials, devices)
     if width > on_machine:
         ends = np.repeat(seconds, width // on_machine, axis=1)
     else:

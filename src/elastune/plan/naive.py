@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elastune.messages import PlannedStage
-from elastune.plan.estimate import estimate
+from elastune.plan.estimate import expect
 from elastune.plan.model import Candidate, Job, Plan, allocations, machines_for
 
 
@@ -23,7 +23,5 @@ def naive_plans(job: Job) -> list[Candidate]:
             )
             for stage in job.stages
         )
-        plan = Plan(stages, early_release=False)
-        expected = estimate(job, plan)
-        found.append(Candidate(expected.mean_s, expected.mean_usd, plan))
+        found.append(expect(job, Plan(stages, early_release=False)))
     return found

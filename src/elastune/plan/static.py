@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elastune.messages import PlannedStage
-from elastune.plan.estimate import estimate
+from elastune.plan.estimate import expect
 from elastune.plan.model import Candidate, Job, Plan, allocations
 
 
@@ -22,9 +22,4 @@ def static_plan(job: Job, machines: int) -> Plan:
 
 def static_plans(job: Job) -> list[Candidate]:
     """One for every number of machines."""
-    found = []
-    for machines in range(1, job.machines + 1):
-        plan = static_plan(job, machines)
-        expected = estimate(job, plan)
-        found.append(Candidate(expected.mean_s, expected.mean_usd, plan))
-    return found
+    return [expect(job, static_plan(job, machines)) for machines in range(1, job.machines + 1)]

@@ -15,8 +15,8 @@ one that varies is {normal: {mean: , std: }}, {lognormal: {mean: , std: }} or {e
 step: one iteration on one device; scaling: how many times faster it is on so many devices
   (in place of both, step_s: the seconds of a step by number of devices);
 start: to begin a trial on warm workers; cold_start: on a new machine, after its boot; measured: a note;
-cloud: a type of the catalog, such as {type: p3.8xlarge, market: spot}, or your own: its devices, its price per hour,
-  the time until a request is served and to boot, and the least time that is billed."""
+cloud: a type of the catalog, such as p3.8xlarge or {type: p3.8xlarge, market: spot}, or your own: its devices, its
+  price per hour, the time until a request is served and to boot, and the least time that is billed."""
 
 
 def load_profile(path: str | Path) -> tuple[JobProfile, Cloud | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -78,7 +79,17 @@ def parse_profile(given: object, where: str) -> JobProfile:
 
 def _scaling(given: object) -> Scaling:
     speedups: dict[int, Any] = require_widths("scaling", given, "speed-up")
-    return Scaling(speedups)
+    return _from_one(Scaling(speedups))
+
+
+def _from_one(scaling: Scaling) -> Scaling:
+    """`step` is that of one device already: a speed-up there would make every step faster than was said."""
+    alone = scaling(1)
+    if not math.isclose(alone, 1.0):
+        raise SpecError(
+            f"scaling[1]={alone:g}: must be 1, since step is the time on one device: divide all speed-ups by {alone:g}"
+        )
+    return scaling
 
 
 def _measured_by_hand(given: object) -> tuple[Latency, Scaling]:
@@ -92,14 +103,17 @@ def _measured_by_hand(given: object) -> tuple[Latency, Scaling]:
 
 
 def parse_cloud(given: object, where: str) -> Cloud:
-    """A type of the catalog, some of it perhaps replaced: `{type: p3.8xlarge, market: spot, boot: 45s}`; or one of the
-    user's own: `{name: mine, devices: 8, price: "$3.20", request: 10s, boot: {normal: {mean: 30, std: 5}}}`.
+    """A type of the catalog, `p3.8xlarge`, or with some of it replaced: `{type: p3.8xlarge, market: spot, boot: 45s}`.
+    One of the user's own: `{name: mine, devices: 8, price: "$3.20", request: 10s, boot: {normal: {mean: 30, std: 5}}}`.
     """
+    if isinstance(given, str):
+        given = {"type": given}
     if isinstance(given, Mapping):
         given = {name: value for name, value in given.items() if value is not None}
     if not isinstance(given, Mapping) or ("type" not in given and "name" not in given):
         raise SpecError(
-            f"{where}={given!r}: must have a type of the catalog, or a name, devices and a price of its own"
+            f"{where}={given!r}: must be a type of the catalog such as p3.8xlarge, or have a type, or a name, devices "
+            "and a price of its own"
         )
     fields = checked(given, CLOUD | ({"type", "market"} if "type" in given else {"name"}), where)
     with _located(where):
@@ -128,14 +142,17 @@ def _cloud_value(name: str, value: object) -> Any:
 
 def describe_profile(profile: JobProfile) -> dict[str, object]:
     """What `parse_profile` reads."""
-    speedups = require_widths("scaling", profile.scaling.speedups, "speed-up")
+    with _located("cannot be saved"):
+        given = _from_one(profile.scaling).speedups
+        whole = {int(width) if width == int(width) else width: speedup for width, speedup in given.items()}
+        speedups = require_widths("scaling", whole, "speed-up")
     latencies = {name: describe_latency(getattr(profile, name)) for name in ("step", "start", "cold_start")}
     return {"step": latencies["step"], "scaling": speedups, **latencies}
 
 
 def describe_cloud(cloud: Cloud) -> dict[str, object]:
     """What `parse_cloud` reads: a complete type, since prices in the catalog change."""
-    return {
+    described: dict[str, object] = {
         "name": cloud.instance,
         "devices": cloud.devices,
         "price": cloud.price_usd_per_hour,
@@ -144,8 +161,10 @@ def describe_cloud(cloud: Cloud) -> dict[str, object]:
         "billing": cloud.billing,
         "minimum": cloud.minimum_s,
         "data_gb": cloud.data_gb,
-        "data_usd_per_gb": cloud.data_usd_per_gb,
     }
+    if cloud.data_usd_per_gb is not None:
+        described["data_usd_per_gb"] = cloud.data_usd_per_gb
+    return described
 
 
 def describe_latency(latency: Latency) -> object:

@@ -173,6 +173,10 @@ class RunView:
     _held: dict[str, int] = field(default_factory=dict)  # node -> its place in _uses, while it is held
     _on_devices: dict[str, TrialView] = field(default_factory=dict)
     _improvements: list[_Improvement] = field(default_factory=list)
+    _before_s: float = 0.0
+    _lost_s: float = 0.0
+    """Until when a trial that is lost in this turn has trained. Of the time in which no driver was there nothing is
+    known: then it is the turn before."""
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> RunView:
@@ -182,7 +186,8 @@ class RunView:
         return view
 
     def feed(self, record: Record) -> None:
-        self.at_s = record.at_s
+        self._before_s, self.at_s = self.at_s, record.at_s
+        self._lost_s = self.at_s
         hidden = {d.index: d.reason for d in record.decisions if isinstance(d, EventHidden)}
         for index, event in enumerate(record.events):
             if index not in hidden:
@@ -294,6 +299,7 @@ class RunView:
                 self._started = event
             case RunResumed():
                 self.status, self.reason = "running", ""
+                self._lost_s = self._before_s
 
     def _on_decision(self, decision: AnyDecision) -> None:
         match decision:
@@ -358,7 +364,9 @@ class RunView:
 
     def _leaves(self, trial: TrialView, end: BusyEnd, to_s: float | None = None) -> None:
         if trial.slots:
-            to_s = self.at_s if to_s is None else max(to_s, trial.held_from_s)
+            if to_s is None:
+                to_s = self._lost_s if end == "lost" else self.at_s
+            to_s = max(to_s, trial.held_from_s)
             held = (trial.held_from_s, to_s, end, trial.share)
             trial.segments += [Busy(slot, trial.id, *held) for slot in trial.slots]
             trial.slots, trial.end_s = (), to_s

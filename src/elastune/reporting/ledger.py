@@ -14,6 +14,8 @@ from elastune.record.projection import RunView
 from elastune.units import format_duration, format_money
 
 MOST_TRIALS = 10
+NOTHING_OF_TOTAL, NOTHING_USD = 1e-6, 1e-9
+"""What is less than both is left over from rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +59,33 @@ def ledger(view: RunView) -> Ledger:
         device_s[busy.slot.node] += seconds
         if (use := machines.get(busy.slot.node)) is not None:
             trials[busy.trial] += seconds * _device_rate(use)
+    least_usd = min(NOTHING_OF_TOTAL * view.cost_usd(), NOTHING_USD)
     paid = tuple(
-        _paid(use, ready_s, device_s[use.node]) for use, ready_s in zip(view.machines, view.ready_s, strict=True)
+        _paid(use, ready_s, device_s[use.node], least_usd)
+        for use, ready_s in zip(view.machines, view.ready_s, strict=True)
     )
-    return Ledger(paid, dict(sorted(trials.items(), key=lambda item: -item[1])))
+    dearest = sorted(trials.items(), key=lambda item: -item[1])
+    return Ledger(paid, {trial: _above(usd, least_usd) for trial, usd in dearest})
 
 
-def _paid(use: MachineUse, ready_s: float, busy_device_s: float) -> Paid:
+def _paid(use: MachineUse, ready_s: float, busy_device_s: float, least_usd: float) -> Paid:
     rate = use.price_usd_per_hour / SECONDS_PER_HOUR
     life_s = max(0.0, use.to_s - use.from_s)
     booting_s = min(max(0.0, ready_s - use.from_s), life_s)
     training = min(busy_device_s / use.devices, life_s - booting_s) * rate
     charged = use.cost_usd - use.data_usd
-    return Paid(
-        use.node,
+    amounts = (
         training,
         (life_s - booting_s) * rate - training,
         booting_s * rate,
         max(0.0, charged - life_s * rate),
         use.data_usd,
     )
+    return Paid(use.node, *(_above(usd, least_usd) for usd in amounts))
+
+
+def _above(usd: float, least_usd: float) -> float:
+    return 0.0 if abs(usd) < least_usd else usd
 
 
 def _device_rate(use: MachineUse) -> float:
@@ -84,18 +93,24 @@ def _device_rate(use: MachineUse) -> float:
 
 
 def ledger_table(view: RunView) -> RenderableType:
-    """Forecast and bill, then the bill by purpose, machine and trial."""
+    """Forecast and bill, then the bill by purpose, machine and trial; what cost nothing is left out."""
     books = ledger(view)
-    by_machine = _table("machine", "training", "idle", "booting", "minimum", "data", "total")
+    sums = {purpose: usd for purpose, usd in books.sums().items() if usd}
+    by_machine = _table("machine", *sums, "total")
     for paid in books.machines:
-        cells = (paid.training, paid.idle, paid.booting, paid.minimum, paid.data, paid.total)
-        by_machine.add_row(paid.machine, *map(format_money, cells))
-    by_machine.add_row("all", *map(format_money, (*books.sums().values(), books.total)), style="bold")
+        if paid.total:
+            cells = (*(getattr(paid, purpose) for purpose in sums), paid.total)
+            by_machine.add_row(paid.machine, *map(format_money, cells))
+    by_machine.add_row("all", *map(format_money, (*sums.values(), books.total)), style="bold")
     by_trial = _table("trial", "trained for")
     for trial, usd in list(books.trials.items())[:MOST_TRIALS]:
-        by_trial.add_row(trial, format_money(usd))
-    parts: list[RenderableType] = [by_machine, "", by_trial]
-    return Group(forecast_table(view), "", *parts) if view.plans else Group(*parts)
+        if usd:
+            by_trial.add_row(trial, format_money(usd))
+    parts: list[RenderableType] = [forecast_table(view), ""] if view.plans else []
+    parts.append(by_machine)
+    if by_trial.rows:
+        parts += ["", by_trial]
+    return Group(*parts)
 
 
 def forecast_table(view: RunView) -> Table:
