@@ -451,3 +451,29 @@ def test_stages_by_hand_train_what_halving_trains() -> None:
     one = world(et.SuccessiveHalving(9, 1, 20, 3), devices=4, stragglers=0.3).run()
     two = world(et.Stages(pairs), devices=4, stragglers=0.3).run()
     assert one.records == two.records
+
+
+def test_a_folder_for_pictures_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    experiment = Path(__file__).parent.parent / "examples" / "resnet101" / "resnet101.yaml"
+    (tmp_path / "taken").write_text("")
+    said = CliRunner().invoke(main, ["plan", str(experiment), "--plot", str(tmp_path / "taken")])
+    assert said.exit_code == 2 and f"{tmp_path / 'taken'}: no folder for pictures" in said.stderr
+
+
+def test_very_many_iterations_are_planned_and_very_many_trials_refused(tmp_path: Path) -> None:
+    planning = Planning(JOB, "p3.8xlarge")
+    arguments: dict[str, Any] = {"metric": "loss", "machines": 4, "storage": tmp_path, "planning": planning}
+    long = et.Tuner(None, space={"x": et.uniform(0, 1)}, algorithm=et.Stages([(4, 10**15)]), **arguments)
+    assert long.plan().time_s.mean() >= 10**15 / 16
+    many = et.Tuner(None, space={"x": et.uniform(0, 1)}, algorithm=et.Stages([(10**9, 1)]), **arguments)
+    with pytest.raises(SpecError, match="stage 0 has 1000000000 trials: at most 20000"):
+        many.plan()
+
+
+def test_every_plan_that_was_made_is_in_the_report(tmp_path: Path) -> None:
+    experiment = Path(__file__).parent.parent / "examples" / "resnet101" / "resnet101.yaml"
+    assert CliRunner().invoke(main, ["simulate", str(experiment), "--storage", str(tmp_path)]).exit_code == 0
+    said = CliRunner().invoke(main, ["report", str(tmp_path / "resnet101"), "--out", str(tmp_path / "out")]).stdout
+    after = said[said.index("planned at") :].splitlines()
+    assert after[1].split() == ["0s", "19m", "18s", "$12.99", "8,", "5,", "3,", "2"]
+    assert len([line for line in after[1:6] if "19m 18s" in line]) == 4, "the first, and one at each barrier"

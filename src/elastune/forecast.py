@@ -156,7 +156,7 @@ class Forecast:
         ours = float(self.cost_usd.mean())
         for name, found in self.others.items():
             if found is None:
-                table.add_row(name, "-", "-", Text("misses the deadline", "dim"))
+                table.add_row(name, "-", "-", Text(f"not in time with {self.jobs[0].machines} machines", "dim"))
             else:
                 ratio = f"{found[1] / ours:.2f}x" if ours else ""
                 table.add_row(name, format_duration(found[0]), format_money(found[1]), ratio)
@@ -169,8 +169,9 @@ class Forecast:
         table.add_column("")
         step = max(1, -(-len(self.deadlines) // MOST_DEADLINES))
         ours = _together(self.chosen)
-        shown = {*self.deadlines[::step], self.deadlines[-1], *(point for point in self.deadlines if point == ours)}
-        for point in sorted(shown):
+        assert ours is not None
+        others = {point for point in {*self.deadlines[::step], self.deadlines[-1]} if not np.allclose(point, ours)}
+        for point in sorted({*others, ours}):
             note = Text("this plan" if point == ours else "", "dim")
             table.add_row(format_duration(point[0]), format_money(point[1]), note)
         return table

@@ -221,7 +221,7 @@ class Tuner:
         """The folder of the run. What cannot be planned gets none."""
         if self._path is None:
             if isinstance(self.experiment.allocator, Planned):
-                self.experiment.allocator.prepare()
+                self._prepare(self.experiment.allocator)
             self._path = new_folder(self._storage, self.experiment.settings.name)
         return self._path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from statistics import NormalDist
 
 import numpy as np
@@ -131,7 +132,8 @@ def _too_soon(jobs: Sequence[Job], fronts: Sequence[list[Candidate]], goal: Goal
 def _too_dear(goal: Goal, cost_usd: float) -> str:
     assert goal.budget_usd is not None
     when = "" if goal.deadline_s is None else f" by the deadline of {format_duration(goal.deadline_s)}"
+    enough = format_money(ceil(100 * cost_usd) / 100)
     return (
-        f"budget={format_money(goal.budget_usd)}: the cheapest plan{when} is expected to cost "
-        f"{format_money(cost_usd)}: give more{'' if goal.deadline_s is None else ', or a later deadline'}"
+        f"budget={format_money(goal.budget_usd)}: the cheapest plan{when} is expected to cost {enough}: give more"
+        f"{'' if goal.deadline_s is None else ', or a later deadline'}"
     )

@@ -106,7 +106,7 @@ def ledger_table(view: RunView) -> RenderableType:
     for trial, usd in list(books.trials.items())[:MOST_TRIALS]:
         if usd:
             by_trial.add_row(trial, format_money(usd))
-    parts: list[RenderableType] = [forecast_table(view), ""] if view.plans else []
+    parts: list[RenderableType] = [forecast_table(view), "", plans_table(view), ""] if view.plans else []
     parts.append(by_machine)
     if by_trial.rows:
         parts += ["", by_trial]
@@ -124,6 +124,15 @@ def forecast_table(view: RunView) -> Table:
     ):
         off = f"{actual / planned - 1:+.1%}" if planned else "-"
         table.add_row(name, say(planned), say(actual), off)
+    return table
+
+
+def plans_table(view: RunView) -> Table:
+    """Every plan that was made: the first, and at each barrier what was then expected of the whole run."""
+    table = _table("planned at", "done by", "cost", "machines")
+    for at_s, plan in view.plans:
+        machines = " + ".join(", ".join(str(stage.machines) for stage in stages) for stages in plan.brackets)
+        table.add_row(format_duration(at_s), format_duration(plan.finish_s), format_money(plan.cost_usd), machines)
     return table
 
 

@@ -12,7 +12,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from elastune.errors import ElastuneError
+from elastune.errors import ElastuneError, SpecError
 from elastune.record.projection import Busy, RunView, TrialView
 from elastune.reporting.tables import number, ranked
 from elastune.units import format_duration, format_money
@@ -190,7 +190,10 @@ def save_all(view: RunView, folder: str | Path) -> list[Path]:
 
 def save(folder: Path, figures: Mapping[str, Figure]) -> list[Path]:
     """Each as PNG and as SVG."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpecError(f"{folder}: no folder for pictures: {error.strerror}; give another one") from None
     written = []
     for name, figure in figures.items():
         for ending, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
