@@ -40,6 +40,7 @@ def kinds(turn: m.Turn) -> list[str]:
 def test_a_machine_is_ready_after_it_was_granted_and_has_booted_and_is_billed_for_the_boot() -> None:
     world = cluster(machines=Machines(4, request_s=10.0, boot_s=30.0, price_usd_per_device_hour=0.5))
     world.submit([m.AddNode(next(IDS), "n0")])
+    assert world.poll(None) == m.Turn(10.0, (m.NodeBilled("n0", 4, 10.0, 2.0),))
     assert world.poll(None) == m.Turn(40.0, (m.NodeReady("n0", 4, 10.0, 2.0),))
 
 

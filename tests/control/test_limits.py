@@ -48,6 +48,15 @@ def test_a_deadline_before_any_machine_is_there_ends_the_run() -> None:
     assert_sound(session)
 
 
+def test_a_machine_that_is_given_back_while_it_boots_is_paid_for_and_counts_against_the_budget() -> None:
+    early = world(FIFO(1, R=5), deadline_s=50.0, request_s=10.0, boot_s=60.0, price=36.0).run()
+    assert early.view.cost_usd() == pytest.approx(40 * 36.0 / 3600)
+    poor = world(FIFO(1, R=5), budget_usd=0.2, request_s=10.0, boot_s=60.0, price=36.0).run()
+    assert poor.view.status == "budget" and poor.view.at_s == pytest.approx(30.0)
+    assert_sound(early)
+    assert_sound(poor)
+
+
 def test_the_best_so_far_and_its_checkpoint_outlive_the_deadline() -> None:
     full = world(ASHA(None, 1, 27), devices=4, deadline_s=60.0).run()
     assert full.view.status == "deadline"
