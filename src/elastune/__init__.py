@@ -13,7 +13,7 @@ result = tuner.fit()
 
 from typing import TYPE_CHECKING, Any
 
-from elastune.algorithm import ASHA, FIFO, Algorithm, Hyperband, Stages, SuccessiveHalving
+from elastune.algorithm import ASHA, FIFO, SEER, Algorithm, Hyperband, Stages, SuccessiveHalving
 from elastune.allocate import Allocator, Target, View
 from elastune.errors import ElastuneError, Infeasible, RunFailed, SpecError, StorageError
 from elastune.search.base import Searcher
@@ -62,6 +62,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "ASHA",
     "FIFO",
+    "SEER",
     "Algorithm",
     "Allocator",
     "Context",

@@ -38,6 +38,11 @@ class MachineUse:
         paid_usd: float = life_usd(life_s, self.price_usd_per_hour, self.minimum_s)
         return paid_usd + self.data_usd
 
+    @property
+    def in_device_hours(self) -> MachineUse:
+        """As if an hour of a device cost a dollar, and nothing else anything: for budgets in time on devices."""
+        return replace(self, price_usd_per_hour=float(self.devices), data_usd=0.0)
+
 
 def life_usd(life_s: Any, price_usd_per_hour: float, minimum_s: float, larger: Callable[..., Any] = max) -> Any:
     """What a machine costs for the time it was held; of many samples at once, with numpy's `larger`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 import os
@@ -9,7 +10,7 @@ import pickle
 import re
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,8 +27,8 @@ from elastune.profile.cloud import Cloud
 from elastune.profile.job import JobProfile
 from elastune.search import GridSearcher, Searcher, make_searcher
 from elastune.space import Space
-from elastune.spec import Limits, Mode, Retention, Settings, Width, Workers, require_int, to_width
-from elastune.units import parse_duration, parse_money
+from elastune.spec import Limits, Mode, Retention, Settings, Terms, Width, Workers, require_int, to_width
+from elastune.units import parse_device_time, parse_duration, parse_money
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -138,15 +139,17 @@ def make_experiment(
     require_int("seed", seed, 0)
     require_int("machines", machines, 1)
     require_int("max_retries", max_retries, 0)
-    limits = Limits(
-        None if deadline is None else parse_duration(deadline, "deadline"),
-        None if budget is None else parse_money(budget, "budget"),
-    )
-    profile, cloud = None, None
+    limits = _limits(deadline, budget)
+    profile: JobProfile | None = None
+    cloud: Cloud | None = None
+    plans_itself = type(algorithm).prepare is not Algorithm.prepare
     if planning is not None:
         _check_planning(planning, devices_per_trial, allocator, price)
-        allocator = planned = planning.allocator(algorithm, machines, limits, seed)
-        profile, cloud = planned.profile, planned.cloud
+        if plans_itself:
+            profile, cloud = _one_cloud(planning, algorithm)
+        else:
+            allocator = planned = planning.allocator(algorithm, machines, limits, seed)
+            profile, cloud = planned.profile, planned.cloud
         if devices is not None and devices != cloud.devices:
             raise SpecError(f"devices={devices!r}: the machines of cloud {cloud.instance!r} have {cloud.devices}")
         devices, price = cloud.devices, cloud.price_usd_per_hour / cloud.devices
@@ -162,6 +165,16 @@ def make_experiment(
         )
     space = space if isinstance(space, Space) else Space(space)
     chosen = make_searcher(searcher) if searcher is not None else make_searcher("grid" if space.has_grid else "random")
+    price_usd = 0.0 if price is None else parse_money(price, "price", zero=True)
+    boot_s = parse_duration(boot, "boot", zero=True)
+    if plans_itself:
+        if allocator is not None or width != 1:
+            given = f"devices_per_trial={devices_per_trial!r}" if allocator is None else type(allocator).__name__
+            raise SpecError(
+                f"{type(algorithm).__name__} says itself how many devices each trial gets: leave out {given}"
+            )
+        algorithm = copy.deepcopy(algorithm)  # what it plans belongs to this experiment
+        allocator = algorithm.prepare(_terms(limits, machines, devices, price_usd, boot_s, profile, cloud))
     if limits.budget_usd is not None and price is None:
         raise SpecError(f"budget={budget!r} needs a price: give price='$0.10', per device and hour")
     if getattr(algorithm, "n", 1) is None and limits == Limits() and not isinstance(chosen, GridSearcher):
@@ -171,7 +184,7 @@ def make_experiment(
         metric=metric,
         mode=mode,
         limits=limits,
-        price_usd_per_device_hour=0.0 if price is None else parse_money(price, "price", zero=True),
+        price_usd_per_device_hour=price_usd,
         max_retries=max_retries,
         grace_s=parse_duration(grace, "grace"),
         retention=retention,
@@ -190,13 +203,55 @@ def make_experiment(
         devices_per_trial=width,
         workers=workers,
         provider=_provider(provider, boot),
-        boot_s=parse_duration(boot, "boot", zero=True),
+        boot_s=boot_s,
         profile=profile,
         cloud=cloud,
     )
     _try_out(experiment)
     _warn_of_constants(space, algorithm)
     return experiment
+
+
+def _limits(deadline: Duration | None, budget: Money | None) -> Limits:
+    device_s = parse_device_time(budget)
+    return Limits(
+        None if deadline is None else parse_duration(deadline, "deadline"),
+        None if budget is None or device_s is not None else parse_money(budget, "budget"),
+        device_s,
+    )
+
+
+def _terms(
+    limits: Limits,
+    machines: int,
+    devices: int,
+    price_usd: float,
+    boot_s: float,
+    profile: JobProfile | None,
+    cloud: Cloud | None,
+) -> Terms:
+    """What an algorithm that plans itself is told."""
+    terms = Terms(limits, machines, devices, price_usd, ready_s=boot_s)
+    if cloud is not None:
+        ready_s = cloud.request.expected_s + cloud.boot.expected_s
+        terms = replace(terms, minimum_s=cloud.minimum_s, data_usd=cloud.data_usd, ready_s=max(boot_s, ready_s))
+    if profile is not None:
+        terms = replace(
+            terms,
+            ready_s=terms.ready_s + profile.cold_start.expected_s,
+            start_s=profile.start.expected_s,
+            step_s=profile.step.expected_s,
+            speedup=profile.scaling,
+        )
+    return terms
+
+
+def _one_cloud(planning: Planning, algorithm: Algorithm) -> tuple[JobProfile | None, Cloud]:
+    profile, clouds = planning.load()
+    if len(clouds) != 1:
+        names = ", ".join(cloud.instance for cloud in clouds)
+        raise SpecError(f"cloud: {type(algorithm).__name__} plans for one machine type: give one of {names}")
+    return profile, clouds[0]
 
 
 def _check_planning(planning: object, devices_per_trial: object, allocator: object, price: object) -> None:

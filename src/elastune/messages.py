@@ -267,7 +267,8 @@ class StartTrial(Command, frozen=True, gc=False):
     """Train from `iteration` (where the checkpoint is) until the end; no report on the way waits for an answer.
 
     With `final` the trial will not be asked to go on afterwards. `share` is the part of its device that each of its
-    workers may use: below 1 where trials share one.
+    workers may use: below 1 where trials share one. At `until_s` it is over too: it leaves at the last report before
+    which another step would not fit, and is lost if it has not.
     """
 
     trial: str
@@ -280,6 +281,7 @@ class StartTrial(Command, frozen=True, gc=False):
     final: bool
     slots: tuple[Slot, ...]
     share: float = 1.0
+    until_s: float | None = None
 
 
 class PauseTrial(Command, frozen=True, gc=False):

@@ -20,9 +20,9 @@ AnyCloud = str | Mapping[str, Any] | Cloud
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """`profile` is what `elastune profile` has measured (its file), or a JobProfile of your own. `cloud` is a machine
-    type of the built-in catalog ("p3.8xlarge"), a mapping as in YAML, or a Cloud; without one it is that of the
-    profile's file. Of a list the one whose plan is best is taken: types with the same devices, because the profile is
+    """`profile` is what `elastune profile` has measured (its file), or a JobProfile of your own; SEER and others that
+    plan by the clock can do without. `cloud` is a machine type of the built-in catalog ("p3.8xlarge"), a mapping as in
+    YAML, or a Cloud; without one it is that of the profile's file. Of a list the one whose plan is best is taken: types with the same devices, because the profile is
     the same for all.
 
     With `confidence` (0.95) the deadline is met with that probability, else in expectation. `replan` makes the plan
@@ -30,7 +30,7 @@ class Planning:
     those of the next stage before it begins.
     """
 
-    profile: str | Path | JobProfile
+    profile: str | Path | JobProfile | None = None
     cloud: AnyCloud | Sequence[AnyCloud] | None = None
     confidence: float | None = None
     replan: bool = True
@@ -42,9 +42,9 @@ class Planning:
             if not isinstance(getattr(self, name), bool):
                 raise SpecError(f"{name}={getattr(self, name)!r}: must be true or false")
 
-    def load(self) -> tuple[JobProfile, list[Cloud]]:
+    def load(self) -> tuple[JobProfile | None, list[Cloud]]:
         """The profile, and the types of machines to choose from."""
-        if isinstance(self.profile, JobProfile):
+        if isinstance(self.profile, JobProfile | None):
             profile, cloud = self.profile, None
         elif isinstance(self.profile, str | Path):
             profile, cloud = load_profile(Path(self.profile))
@@ -65,6 +65,8 @@ class Planning:
     def allocator(self, algorithm: Algorithm, machines: int, limits: Limits, seed: int) -> Planned:
         """What carries the plan out, on the type of machine whose plan is best."""
         profile, clouds = self.load()
+        if profile is None:
+            raise SpecError("profile is missing: give the file that 'elastune profile' wrote, or a JobProfile")
         planned = [self._on(algorithm, profile, cloud, machines, limits, seed) for cloud in clouds]
         return planned[0] if len(planned) == 1 else min(planned, key=_rank)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
@@ -73,6 +74,27 @@ class Limits:
 
     deadline_s: float | None = None
     budget_usd: float | None = None
+    budget_device_s: float | None = None
+    """The same as time on devices, whatever they cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What an algorithm may know before the run: its limits, and the machines that can be had, at most `machines` of
+    so many `devices`. They can be used `ready_s` after they were asked for; beginning a trial on them takes `start_s`,
+    and a step on one device `step_s`, where that is known.
+    """
+
+    limits: Limits
+    machines: int
+    devices: int
+    price_usd_per_device_hour: float = 0.0
+    minimum_s: float = 0.0
+    data_usd: float = 0.0
+    ready_s: float = 0.0
+    start_s: float = 0.0
+    step_s: float | None = None
+    speedup: Callable[[float], float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +166,10 @@ class Stage:
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
-    """A trial shall train until an iteration; None: until its function returns. With `final` it will not go on. `stage`
-    is its place in the algorithm's schedule, where there is one.
+    """A trial shall train until an iteration, a time, or whichever comes first; with neither, until its function
+    returns. Before its time no step is begun that would take longer, and one that still runs is abandoned. With `final` the trial
+    will not go on. `stage` is its place in the algorithm's schedule, where there is one, and `width` the devices that
+    the algorithm gives it, where that is not left to the allocator.
     """
 
     trial: str
@@ -153,6 +177,8 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     until: int | None
     final: bool = False
     stage: int = 0
+    until_s: float | None = None
+    width: Width | None = None
 
 
 TrialGroup = tuple[Run, ...]

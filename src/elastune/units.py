@@ -14,6 +14,7 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 # Each unit at most once, from the largest to the smallest: "5m1h" is more likely a slip than a wish.
 _DURATION = re.compile(r"\s*".join(rf"(?:(?P<{unit}>{_NUMBER})\s*{unit})?" for unit in _UNITS_S))
 _MONEY = re.compile(r"\$?\s*([0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)\s*(?:usd)?")
+_DEVICE_TIME = re.compile(rf"({_NUMBER})\s*device[- ](hours?|minutes?|seconds?)")
 _UNITS_BYTES = {"b": 1.0, **{f"{unit}b": 1000.0**i for i, unit in enumerate("kmgt", 1)}}
 _UNITS_BYTES |= {f"{unit}ib": 1024.0**i for i, unit in enumerate("kmgt", 1)}
 _SIZE = re.compile(rf"({_NUMBER})\s*({'|'.join(_UNITS_BYTES)})?")
@@ -50,6 +51,13 @@ def parse_money(value: object, name: str = "amount", zero: bool = False) -> floa
     return _positive(number, f'{name}={value!r}: must be {wanted} US dollars such as "$20" or "20 USD"')
 
 
+def parse_device_time(value: object) -> float | None:
+    """Seconds of devices of "80 device-minutes" or "2 device-hours"; None for what is no such thing."""
+    if isinstance(value, str) and (found := _DEVICE_TIME.fullmatch(value.strip().lower())):
+        return _positive(float(found[1]) * _UNITS_S[found[2][0]], f"{value!r}: must be above 0")
+    return None
+
+
 def parse_size(value: object, name: str = "size") -> float:
     """Bytes of "500MB", "1.5 GB", "2GiB" or a bare number."""
     number = value
@@ -82,6 +90,12 @@ def format_duration(seconds: float) -> str:
         if whole:
             break
     return f"{whole}{large} {rest}{small}" if rest else f"{whole}{large}"
+
+
+def format_device_time(seconds: float) -> str:
+    """ "80 device-minutes", and what is longer than four hours in hours."""
+    hours = seconds / 3600
+    return f"{hours:.4g} device-hours" if hours > 4 else f"{seconds / 60:.4g} device-minutes"
 
 
 def format_money(usd: float) -> str:

@@ -5,12 +5,14 @@ from elastune.algorithm.base import Actions, Algorithm, Ended, Reported, Woken
 from elastune.algorithm.fifo import FIFO
 from elastune.algorithm.halving import SuccessiveHalving
 from elastune.algorithm.hyperband import Hyperband
+from elastune.algorithm.seer import SEER
 from elastune.algorithm.stages import Stages
 from elastune.spec import Run, Stage, TrialGroup
 
 __all__ = [
     "ASHA",
     "FIFO",
+    "SEER",
     "Actions",
     "Algorithm",
     "Ended",

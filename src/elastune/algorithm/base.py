@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from elastune.allocate.base import Allocator
 from elastune.errors import SpecError
 from elastune.messages import AnyDecision, Config, Suggested
 from elastune.search.base import Result, Searcher
-from elastune.spec import Run, Stage, TrialGroup
+from elastune.spec import Run, Stage, Terms, TrialGroup
 
 
 class Reported(msgspec.Struct, frozen=True, gc=False):
@@ -110,6 +111,12 @@ class Algorithm(ABC):
     def setup(self, source: TrialSource) -> None:
         """Called once, before anything else."""
         self._source = source
+
+    def prepare(self, terms: Terms) -> Allocator | None:
+        """Called before anything is started or written, with what the run may take: to plan, or to refuse. The
+        allocator it brings along, if any will not do.
+        """
+        return None
 
     def new_trial(self) -> tuple[str, Config] | None:
         """The id and the configuration of a new trial, or None when the searcher has no more."""

@@ -26,7 +26,8 @@ class View:
     the algorithm's schedule a trial is in, `machines` which of a pool are ready and kept, the oldest first, `awaited`
     when those were asked for that are not there yet, and `spent_usd` what has been paid so far for all others; they are
     asked for, because most allocators do without. While a journal is replayed, `recorded` gives the plan that was made
-    at this point, to be taken instead of a new one. `failed` has the trials that will be tried again in a while.
+    at this point, to be taken instead of a new one. `failed` has the trials that will be tried again in a while, and
+    `width` says what the algorithm wants a trial to have; None: what the allocator sees fit.
     """
 
     free: Width
@@ -38,6 +39,7 @@ class View:
     spent_usd: Callable[[], float] = lambda: 0.0
     recorded: Callable[[], Planned] | None = None
     failed: Callable[[], Iterable[str]] = lambda: ()
+    width: Callable[[str], Width | None] = lambda trial: None
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ class _Running:
     saved_s: float
     slots: tuple[m.Slot, ...]
     width: float
+    step_began_s: float = 0.0
     told: m.ResizeTrial | None = None
     asked_to: Literal["go on", "pause", "stop"] = "go on"
 
@@ -239,6 +240,8 @@ class SimulatedCluster:
         width = _width(command)
         running = _Running(command, curve, offset, command.iteration, self.now_s, command.slots, width)
         self._trials[command.trial] = running
+        if command.until_s is not None:
+            self._at(max(self.now_s, command.until_s + ROUNDING_S), self._kill, running, "its time is over", False)
         self._next_step(running, self._draw_s(self.start_s, f"start {command.trial} {command.attempt}"))
 
     def _report_damage(self, command: m.StartTrial) -> None:
@@ -250,7 +253,8 @@ class SimulatedCluster:
         command, iteration = running.command, running.iteration + 1
         step_s = self.workload.step_s(command.config, iteration) / self.speedup(running.width)
         step_s *= self.stragglers.factor(running.offset, iteration)
-        self._at(self.now_s + after_s + step_s, self._step, running)
+        running.step_began_s = self.now_s + after_s
+        self._at(running.step_began_s + step_s, self._step, running)
 
     def _step(self, running: _Running) -> None:
         """One iteration is trained: report it, and leave or go on, as a worker does."""
@@ -264,14 +268,17 @@ class SimulatedCluster:
         running.iteration += 1
         metrics = {name: m.to_scalar(v) if isinstance(v, float) else v for name, v in metrics.items()}
         self._events.append(m.TrialReported(command.trial, command.attempt, running.iteration, metrics))
-        until = command.until_iteration
-        if running.asked_to != "go on" or (until is not None and running.iteration >= until):
+        until, step_s = command.until_iteration, self.now_s - running.step_began_s
+        left_s = math.inf if command.until_s is None else command.until_s + ROUNDING_S - self.now_s
+        if running.asked_to != "go on" or (until is not None and running.iteration >= until) or step_s > left_s:
             self._leave(m.TrialPaused, running)
             return
         if running.told is not None:
             self._move(running, running.told)
             return
-        if self.now_s - running.saved_s >= self.checkpoint_every_s and (saved := self._save(running)) is not None:
+        # The next step may be the last, and abandoned if it takes longer than this one.
+        due = self.now_s - running.saved_s >= self.checkpoint_every_s or 2 * step_s > left_s
+        if due and (saved := self._save(running)) is not None:
             self._events.append(m.TrialCheckpointed(command.trial, command.attempt, saved))
         self._next_step(running, 0.0)
 

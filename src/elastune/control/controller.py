@@ -53,6 +53,8 @@ class Controller:
         self._source = source
         self._keeper = Keeper(settings.retention, self._answer)
         self._timers: list[tuple[float, int, str | None]] = []
+        self._ends: list[tuple[float, int, str]] = []
+        """When the time of a trial's run is over."""
         self._ending: tuple[m.RunStatus, str] | None = None
         self._limit = self.fleet.spending.limit(0.0)
         self._plans: deque[m.Planned] = deque()
@@ -109,7 +111,8 @@ class Controller:
         """When the controller wants a turn even if nothing happens."""
         if self._ending is not None:
             return None
-        wake_s = min(self._timers[0][0] if self._timers else math.inf, self._limit[0], self._ask_again_s)
+        timers_s = (timers[0][0] for timers in (self._timers, self._ends) if timers)
+        wake_s = min(*timers_s, self._limit[0], self._ask_again_s)
         return None if wake_s == math.inf else wake_s
 
     def _begin(self, at_s: float) -> None:
@@ -187,7 +190,7 @@ class Controller:
             self._bring_to_target()
             return
         self._hold(target.by_pool)
-        stuck = not self._schedule.widths and self._schedule.waiting and not self._timers
+        stuck = not self._schedule.widths and self._schedule.waiting and not self._timers and not self._ends
         if stuck and all(node.devices for node in self.fleet.nodes.values()):
             self._end("failed", _nothing_for(next(iter(self._schedule.waiting)), target))
 
@@ -230,6 +233,7 @@ class Controller:
             lambda: self.fleet.spent_usd(self._at_s),
             self._plans.popleft if self._plans else None,
             lambda: (trial for _, _, trial in self._timers if trial is not None and not self.trials[trial].over),
+            lambda trial: self.trials[trial].run.width,
         )
         target = self._allocator.allocate(view, self._at_s)
         for machines in target.by_pool.values():
@@ -263,6 +267,8 @@ class Controller:
                 if trial is None:
                     trial = self.trials[run.trial] = Trial(run.trial, run.config, run)
                 trial.run, trial.config = run, run.config
+                if run.until_s is not None:
+                    heappush(self._ends, (run.until_s, self._answer.number(), trial.id))
                 self._schedule.queue(trial)
                 self._changed = True
 
@@ -312,7 +318,7 @@ class Controller:
                 continue
             self._left(trial)
             if not trial.over:
-                self._schedule.requeue(trial)
+                self._go_on_later(trial)
         self._changed = True
         if node.devices or self._resuming:
             return
@@ -395,8 +401,10 @@ class Controller:
         self._keeper.keep(trial, event.checkpoint)
         if trial.over:
             return
-        if trial.run.until is None or event.iteration < trial.run.until:
-            self._schedule.requeue(trial)
+        done = trial.run.until is not None and event.iteration >= trial.run.until
+        out_of_time = trial.run.until_s is not None and not trial.leaving
+        if not done and not out_of_time:
+            self._go_on_later(trial)
             return
         if not trial.run.final and event.checkpoint is None:
             self._answer.advise(
@@ -404,6 +412,27 @@ class Controller:
             )
         trial.status = "completed" if trial.run.final else "paused"
         self._ended(trial, over=False)
+
+    def _go_on_later(self, trial: Trial) -> None:
+        """It has left its slots before the end of its run, which may have come meanwhile."""
+        if self._ending is None and trial.run.until_s is not None and self._at_s >= trial.run.until_s:
+            self._out_of_time(trial)
+        else:
+            self._schedule.requeue(trial)
+
+    def _out_of_time(self, trial: Trial) -> None:
+        """The run is over however far the trial has come. What has reported nothing yet has no value to go by."""
+        if trial.loss is not None:
+            trial.status = "completed" if trial.run.final else "paused"
+            self._ended(trial, over=False)
+            return
+        self._answer.advise(
+            "a trial has reported nothing by the end of its time, and counts as the worst: give trials more time to "
+            "begin with (a larger t_min), or report more often"
+        )
+        trial.status = "stopped" if trial.run.final else "paused"
+        self._answer.decisions.append(m.StatusChanged(trial.id, trial.status, "reported nothing in its time"))
+        self._tell(Ended(trial.id, trial.iteration, None, over=trial.run.final))
 
     def _on_returned(self, event: m.TrialReturned) -> None:
         if (trial := self._current(event)) is None:
@@ -448,7 +477,7 @@ class Controller:
             return
         trial.failures += fault
         if self._ending is not None or not fault:
-            self._schedule.requeue(trial)
+            self._go_on_later(trial)
         elif final or trial.failures > self.settings.max_retries:
             self._fail(trial, reason)
         else:
@@ -487,7 +516,7 @@ class Controller:
         self._answer.note("warning", f"trial {trial.id}: {event.reason}; the checkpoint before it is used")
         self._keeper.drop(trial, event.checkpoint)
         if not trial.over:
-            self._schedule.requeue(trial)
+            self._go_on_later(trial)
 
     def _on_warned(self, event: m.TrialWarned) -> None:
         self._answer.advise(event.text)
@@ -511,8 +540,17 @@ class Controller:
             self._changed = True
             if trial_id is None:
                 self._tell(Woken())
-            elif not self.trials[trial_id].over:
+            elif self.trials[trial_id].status == "waiting":  # its time may have run out meanwhile
                 self._schedule.queue(self.trials[trial_id])
+        while self._ends and self._ends[0][0] <= self._at_s:
+            until_s, _, trial_id = heappop(self._ends)
+            trial = self.trials[trial_id]
+            # One that trains is ended where it trains; one that has ended may have another run by now.
+            waits = trial_id in self._schedule.waiting or (trial.status == "waiting" and not trial.slots)
+            if self._ending is None and trial.run.until_s == until_s and waits:
+                self._schedule.waiting.pop(trial_id, None)
+                self._changed = True
+                self._out_of_time(trial)
 
     _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
         m.RunStarted: _on_started,

@@ -121,6 +121,7 @@ class Schedule:
                 final=trial.run.final,
                 slots=trial.slots,
                 share=float(share_of(width)),
+                until_s=trial.run.until_s,
             )
         )
         return True

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from elastune.cost import MachineUse, cost_usd, reached_s
+from elastune.cost import SECONDS_PER_HOUR, MachineUse, cost_usd, reached_s
 from elastune.messages import NodeBilled, RunStatus
 from elastune.spec import Limits
-from elastune.units import format_duration, format_money
+from elastune.units import format_device_time, format_duration, format_money
 
 
 class Spending:
@@ -16,7 +16,7 @@ class Spending:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._past_usd = 0.0
+        self._past_usd = self._past_device_h = 0.0
         self._held: dict[str, MachineUse] = {}
 
     def begin(self, billed: NodeBilled) -> None:
@@ -32,7 +32,9 @@ class Spending:
 
     def end(self, node: str, at_s: float) -> None:
         if node in self._held:
-            self._past_usd += cost_usd([self._held.pop(node).until(at_s)])
+            use = self._held.pop(node).until(at_s)
+            self._past_usd += use.cost_usd
+            self._past_device_h += use.in_device_hours.cost_usd
 
     def spent_usd(self, at_s: float, without: Collection[str] = ()) -> float:
         """On all machines but some."""
@@ -52,4 +54,13 @@ class Spending:
             used_up_s = reached_s(self.limits.budget_usd - self._past_usd, self._held.values(), at_s)
             if used_up_s < found[0]:
                 found = (used_up_s, "budget", f"the budget of {format_money(self.limits.budget_usd)} is used up")
+        if self.limits.budget_device_s is not None:
+            left_h = self.limits.budget_device_s / SECONDS_PER_HOUR - self._past_device_h
+            used_up_s = reached_s(left_h, (use.in_device_hours for use in self._held.values()), at_s)
+            if used_up_s < found[0]:
+                found = (
+                    used_up_s,
+                    "budget",
+                    f"the budget of {format_device_time(self.limits.budget_device_s)} is used up",
+                )
         return found

@@ -1,0 +1,224 @@
+"""Stages that end by the clock: all trials of a stage begin together, each with its own number of devices, and at the
+end of the stage the best of them go on.
+
+Instances are paid by time, so a stage of a known length costs what was planned, however long a step takes. Trials meet
+at the end of the stage, or before, when no step of any of them would still fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from elastune.algorithm.base import NOTHING, Actions, Algorithm, AlgorithmEvent, Ended, Reported
+from elastune.allocate.asked import AsAsked
+from elastune.allocate.base import Allocator
+from elastune.cost import MachineUse, cost_usd
+from elastune.errors import SpecError
+from elastune.messages import Config
+from elastune.place import machines_needed
+from elastune.spec import Run, Terms, TrialGroup
+from elastune.units import format_device_time, format_money
+
+CLOSING, LONGEST_CLOSING_S = 0.005, 0.5
+"""The part of the time, and the most of it, that is kept for giving machines back: a real one takes a moment to go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """So many trials with so many devices each, and how many of them are good enough to go on."""
+
+    trials: int
+    width: int
+    keep: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TimedStage:
+    begin_s: float
+    until_s: float
+    brackets: tuple[Bracket, ...]
+    machines: int
+
+    @property
+    def trials(self) -> int:
+        return sum(bracket.trials for bracket in self.brackets)
+
+    @property
+    def devices(self) -> int:
+        return sum(bracket.trials * bracket.width for bracket in self.brackets)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time there is for training, and what it may cost: the limits without what machines take to come and to go."""
+
+    terms: Terms
+    begin_s: float
+    end_s: float
+    closing_s: float
+    budget: float
+    """Dollars; or hours of devices, where the budget is given so: the same with devices at a dollar an hour."""
+    price: float
+    data: float
+
+    @classmethod
+    def of(cls, terms: Terms, name: str) -> Window:
+        limits = terms.limits
+        in_time = limits.budget_device_s is not None
+        budget = limits.budget_device_s / 3600 if limits.budget_device_s is not None else limits.budget_usd
+        if limits.deadline_s is None or budget is None:
+            missing = "deadline" if limits.deadline_s is None else "budget"
+            raise SpecError(f"{name} needs a deadline and a budget: {missing} is missing")
+        price = 1.0 if in_time else terms.price_usd_per_device_hour
+        if price <= 0:
+            raise SpecError(
+                f"{name} needs a price for its budget: give price='$0.10', per device and hour, or the budget as "
+                "'80 device-minutes'"
+            )
+        closing_s = min(LONGEST_CLOSING_S, CLOSING * limits.deadline_s)
+        end_s = limits.deadline_s - closing_s
+        return cls(terms, terms.ready_s, end_s, closing_s, budget, price, 0.0 if in_time else terms.data_usd)
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.begin_s
+
+    @property
+    def device_s(self) -> float:
+        """What the budget would buy if nothing but training were paid."""
+        return self.budget / self.price * 3600
+
+    def say(self, amount: float) -> str:
+        in_time = self.terms.limits.budget_device_s is not None
+        return format_device_time(amount * 3600) if in_time else format_money(amount)
+
+    def at_least(self, width: int) -> int:
+        """The fewest devices that a trial can have, and has at least so many."""
+        devices = self.terms.devices
+        return width if width <= devices else -(-width // devices) * devices
+
+    def usable(self, width: float) -> int:
+        """Whole devices, on one machine or on whole ones."""
+        devices, whole = self.terms.devices, math.floor(width + 1e-9)
+        return whole if whole <= devices else whole // devices * devices
+
+    def cost(self, ends: Sequence[tuple[float, int]]) -> float:
+        """What it costs to hold so many machines until each time, all of them from the beginning: in a unit that the
+        budget is in.
+        """
+        uses = []
+        for index, (until_s, machines) in enumerate(ends):
+            later = ends[index + 1][1] if index + 1 < len(ends) else 0
+            if machines > later:
+                price = self.price * self.terms.devices
+                life_s = until_s + self.closing_s
+                use = MachineUse("", self.terms.devices, price, 0.0, life_s, self.terms.minimum_s, self.data)
+                uses.append((machines - later) * cost_usd([use]))
+        return sum(uses)
+
+    def affords(self, stages: Sequence[TimedStage]) -> bool:
+        ends = [(stage.until_s, stage.machines) for stage in stages]
+        return max(machines for _, machines in ends) <= self.terms.machines and self.cost(ends) <= self.budget
+
+
+class TimedStages(Algorithm):
+    """What a plan of timed stages does while it runs. A subclass makes the plan, in `prepare`."""
+
+    def __init__(self) -> None:
+        self.plan: tuple[TimedStage, ...] = ()
+        self._stage = -1
+        self._configs: dict[str, Config] = {}
+        self._bracket_of: dict[str, int] = {}
+        self._losses: dict[str, float] = {}
+        self._over: set[str] = set()
+        self._pending: set[str] = set()
+
+    def allocator(self, devices: int) -> Allocator:
+        """Machines of so many devices: for each stage at least those that the next one needs."""
+        return AsAsked(devices, [(now.until_s, later.machines) for now, later in pairwise(self.plan)])
+
+    def score(self, trial: str) -> float:
+        """What a trial is ranked by; less is better. Who has nothing comes last."""
+        return self._losses.get(trial, math.inf)
+
+    def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
+        if self._stage >= 0:
+            return []
+        places = [place for place, bracket in enumerate(self.plan[0].brackets) for _ in range(bracket.trials)]
+        trials = []
+        for _ in places:
+            if (new := self.new_trial()) is None:
+                break
+            trials.append(new[0])
+            self._configs[new[0]] = new[1]
+        return self._begin(dict(zip(trials, places, strict=False)))
+
+    def on(self, event: AlgorithmEvent, at_s: float) -> Actions:
+        if isinstance(event, Reported):
+            self._losses[event.trial] = event.loss
+        if not isinstance(event, Ended):
+            return NOTHING
+        if event.over:
+            self._over.add(event.trial)
+        self._pending.discard(event.trial)
+        if self._pending or self._stage == len(self.plan) - 1:
+            return NOTHING
+        return self._next_stage()
+
+    def _begin(self, bracket_of: dict[str, int]) -> list[TrialGroup]:
+        self._stage += 1
+        self._bracket_of, self._pending = bracket_of, set(bracket_of)
+        stage, final = self.plan[self._stage], self._stage == len(self.plan) - 1
+        groups: list[list[Run]] = [[] for _ in stage.brackets]
+        for trial, place in bracket_of.items():
+            width = stage.brackets[place].width
+            groups[place].append(Run(trial, self._configs[trial], None, final, self._stage, stage.until_s, width))
+        return [tuple(group) for group in groups if group]
+
+    def _next_stage(self) -> Actions:
+        """The best of each bracket go on; then the best of all of them get the most devices."""
+        going: list[str] = []
+        for place, bracket in enumerate(self.plan[self._stage].brackets):
+            able = [trial for trial, at in self._bracket_of.items() if at == place and trial not in self._over]
+            going.extend(sorted(able, key=self._rank)[: bracket.keep])
+        gone = self._over.union(going)
+        rest = sorted((trial for trial in self._bracket_of if trial not in gone), key=self._rank)
+        vacant = self.plan[self._stage + 1].trials - len(going)  # where some have failed, or are done
+        going, rest = sorted(going + rest[:vacant], key=self._rank), rest[vacant:]
+        brackets = self.plan[self._stage + 1].brackets
+        widest_first = sorted(range(len(brackets)), key=lambda place: -brackets[place].width)
+        places = [place for place in widest_first for _ in range(brackets[place].trials)]
+        groups = self._begin(dict(zip(going, places, strict=False)))
+        return Actions(tuple(groups), stops=tuple(rest))
+
+    def _rank(self, trial: str) -> tuple[float, str]:
+        return self.score(trial), trial
+
+
+def staged(
+    window: Window, ends_s: Sequence[float], counts: Sequence[Sequence[int]], widths: Sequence[int]
+) -> tuple[TimedStage, ...]:
+    """Stages with so many trials of each width, which they keep from stage to stage."""
+    stages = []
+    for index, (until_s, trials) in enumerate(zip(ends_s, counts, strict=True)):
+        begin_s = ends_s[index - 1] if index else window.begin_s
+        keep = counts[index + 1] if index + 1 < len(counts) else trials
+        brackets = tuple(map(Bracket, trials, widths, keep))
+        machines = machines_needed(dict(zip(widths, trials, strict=True)), window.terms.devices)
+        stages.append(TimedStage(begin_s, until_s, brackets, machines))
+    return tuple(stages)
+
+
+def largest(low: float, high: float, works: Callable[[float], bool]) -> float | None:
+    """The largest number in between with which it works, as far as halving finds it; None: not even the lowest."""
+    if works(high):
+        return high
+    if not works(low):
+        return None
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if works(middle) else (low, middle)
+    return low
