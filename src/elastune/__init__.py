@@ -13,7 +13,18 @@ result = tuner.fit()
 
 from typing import TYPE_CHECKING, Any
 
-from elastune.algorithm import ASHA, FIFO, SEER, Algorithm, Hyperband, Stages, SuccessiveHalving
+from elastune.algorithm import (
+    ASHA,
+    FIFO,
+    SEER,
+    Algorithm,
+    ElasticGrid,
+    ElasticHyperband,
+    Hyperband,
+    SingleTrial,
+    Stages,
+    SuccessiveHalving,
+)
 from elastune.allocate import Allocator, Target, View
 from elastune.errors import ElastuneError, Infeasible, RunFailed, SpecError, StorageError
 from elastune.search.base import Searcher
@@ -66,6 +77,8 @@ __all__ = [
     "Algorithm",
     "Allocator",
     "Context",
+    "ElasticGrid",
+    "ElasticHyperband",
     "ElastuneError",
     "Fault",
     "Hyperband",
@@ -77,6 +90,7 @@ __all__ = [
     "RunFailed",
     "Searcher",
     "Simulation",
+    "SingleTrial",
     "SpecError",
     "Stages",
     "StorageError",

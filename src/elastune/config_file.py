@@ -13,7 +13,17 @@ from typing import Any
 
 import cloudpickle
 
-from elastune.algorithm import ASHA, FIFO, Hyperband, Stages, SuccessiveHalving
+from elastune.algorithm import (
+    ASHA,
+    FIFO,
+    SEER,
+    ElasticGrid,
+    ElasticHyperband,
+    Hyperband,
+    SingleTrial,
+    Stages,
+    SuccessiveHalving,
+)
 from elastune.cluster.simulated import Fault
 from elastune.cluster.workload import Synthetic, table_from_file
 from elastune.cluster.workload_lcbench import LCBench
@@ -26,7 +36,8 @@ from elastune.units import parse_duration
 from elastune.yaml_file import checked, read_yaml
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {
-    cls.__name__: cls for cls in (ASHA, FIFO, Hyperband, Stages, SuccessiveHalving)
+    cls.__name__: cls
+    for cls in (ASHA, FIFO, SEER, ElasticGrid, ElasticHyperband, Hyperband, SingleTrial, Stages, SuccessiveHalving)
 }
 SECONDS = ("request", "boot", "lifetime", "notice", "start")
 """Durations of the simulation section, which its fields in Python give in seconds."""

@@ -39,6 +39,8 @@ Money = str | float
 log = logging.getLogger("elastune")
 
 MOST_DEVICES = 1_000_000
+COLD_START_S = 3.0
+"""What the workers of a new machine take to start, where it was not profiled."""
 LONGEST_NAME = 100
 """File systems end at 255 bytes, and names of checkpoints and logs are made of it."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -231,14 +233,14 @@ def _terms(
     cloud: Cloud | None,
 ) -> Terms:
     """What an algorithm that plans itself is told."""
-    terms = Terms(limits, machines, devices, price_usd, ready_s=boot_s)
+    cold_s = COLD_START_S if profile is None else profile.cold_start.expected_s
+    terms = Terms(limits, machines, devices, price_usd, ready_s=boot_s + cold_s)
     if cloud is not None:
-        ready_s = cloud.request.expected_s + cloud.boot.expected_s
-        terms = replace(terms, minimum_s=cloud.minimum_s, data_usd=cloud.data_usd, ready_s=max(boot_s, ready_s))
+        ready_s = max(boot_s, cloud.request.expected_s + cloud.boot.expected_s) + cold_s
+        terms = replace(terms, minimum_s=cloud.minimum_s, data_usd=cloud.data_usd, ready_s=ready_s)
     if profile is not None:
         terms = replace(
             terms,
-            ready_s=terms.ready_s + profile.cold_start.expected_s,
             start_s=profile.start.expected_s,
             step_s=profile.step.expected_s,
             speedup=profile.scaling,

@@ -22,8 +22,8 @@ AnyCloud = str | Mapping[str, Any] | Cloud
 class Planning:
     """`profile` is what `elastune profile` has measured (its file), or a JobProfile of your own; SEER and others that
     plan by the clock can do without. `cloud` is a machine type of the built-in catalog ("p3.8xlarge"), a mapping as in
-    YAML, or a Cloud; without one it is that of the profile's file. Of a list the one whose plan is best is taken: types with the same devices, because the profile is
-    the same for all.
+    YAML, or a Cloud; without one it is that of the profile's file. Of a list the one whose plan is best is taken: types
+    with the same devices, because the profile is the same for all.
 
     With `confidence` (0.95) the deadline is met with that probability, else in expectation. `replan` makes the plan
     anew at every barrier, `early_release` gives machines back as soon as their trials are done, `boot_ahead` asks for

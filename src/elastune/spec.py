@@ -167,9 +167,9 @@ class Stage:
 
 class Run(msgspec.Struct, frozen=True, gc=False):
     """A trial shall train until an iteration, a time, or whichever comes first; with neither, until its function
-    returns. Before its time no step is begun that would take longer, and one that still runs is abandoned. With `final` the trial
-    will not go on. `stage` is its place in the algorithm's schedule, where there is one, and `width` the devices that
-    the algorithm gives it, where that is not left to the allocator.
+    returns. Before its time no step is begun that would take longer, and one that still runs is abandoned. With `final`
+    the trial will not go on. `stage` is its place in the algorithm's schedule, where there is one, and `width` the
+    devices that the algorithm gives it, where that is not left to the allocator.
     """
 
     trial: str

@@ -2,10 +2,13 @@
 
 from elastune.algorithm.asha import ASHA
 from elastune.algorithm.base import Actions, Algorithm, Ended, Reported, Woken
+from elastune.algorithm.elastic_grid import ElasticGrid
+from elastune.algorithm.elastic_hyperband import ElasticHyperband
 from elastune.algorithm.fifo import FIFO
 from elastune.algorithm.halving import SuccessiveHalving
 from elastune.algorithm.hyperband import Hyperband
 from elastune.algorithm.seer import SEER
+from elastune.algorithm.single import SingleTrial
 from elastune.algorithm.stages import Stages
 from elastune.spec import Run, Stage, TrialGroup
 
@@ -15,10 +18,13 @@ __all__ = [
     "SEER",
     "Actions",
     "Algorithm",
+    "ElasticGrid",
+    "ElasticHyperband",
     "Ended",
     "Hyperband",
     "Reported",
     "Run",
+    "SingleTrial",
     "Stage",
     "Stages",
     "SuccessiveHalving",

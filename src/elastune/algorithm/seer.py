@@ -179,7 +179,8 @@ class SEER(TimedStages):
             )
             raise SpecError(
                 f"t_min={format_duration(t_min_s)} does not fit into the deadline of "
-                f"{format_duration(deadline_s or 0)}: give {instead} of at least {format_duration(t_min_s + overhead_s)}"
+                f"{format_duration(deadline_s or 0)}: give {instead} of at least "
+                f"{format_duration(t_min_s + overhead_s)}"
             )
         narrowest, devices = window.at_least(self.p_min), window.terms.devices
         if self.p_max is not None and narrowest > self.p_max:

@@ -127,8 +127,8 @@ class Window:
 class TimedStages(Algorithm):
     """What a plan of timed stages does while it runs. A subclass makes the plan, in `prepare`."""
 
-    def __init__(self) -> None:
-        self.plan: tuple[TimedStage, ...] = ()
+    def __init__(self, plan: tuple[TimedStage, ...] = ()) -> None:
+        self.plan = plan
         self._stage = -1
         self._configs: dict[str, Config] = {}
         self._bracket_of: dict[str, int] = {}

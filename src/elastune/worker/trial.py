@@ -16,6 +16,7 @@ import msgspec
 from elastune import messages as m
 from elastune.errors import ElastuneError, SpecError
 from elastune.worker import gang, objects, wire
+from elastune.worker.hourglass import Hourglass
 from elastune.worker.reset import use_threads
 from elastune.worker.session import Context, Elastic
 
@@ -47,6 +48,7 @@ class TrialSession:
         self._restored: Any = None
         self._elastic: Elastic | None = None
         self.context = Context(begin.command.trial, seed=self._setup.seed_of(begin.command.trial))
+        self._glass = Hourglass(begin.until_unix_s)
         self._join(begin)
         self._saved_at = time.monotonic()
         self._iteration = self._saved_iteration = begin.command.iteration
@@ -55,6 +57,7 @@ class TrialSession:
     def _join(self, begin: wire.Begin) -> None:
         """Take part in a gathering of the trial's workers."""
         self._begin, self._command = begin, begin.command
+        self._glass.turn(begin.until_unix_s)
         self.context = replace(self.context, rank=begin.rank, world_size=len(begin.command.slots), master=None)
 
     def meet(self) -> None:
@@ -105,6 +108,7 @@ class TrialSession:
         if self._left:
             raise Leave  # the user's code has swallowed it once
         self._iteration += 1
+        self._glass.step_ends()
         self._checkpoint = self._elastic.save if checkpoint is None and self._elastic is not None else checkpoint
         if self.context.rank > 0:
             assert self._gang is not None
@@ -117,6 +121,7 @@ class TrialSession:
             self._step_aside()
         elif word == gang.LEAVE:
             self._leave()
+        self._glass.step_begins()
 
     # --------------------------------------------------------------------------------------------- rank 0 at a report
 
@@ -150,7 +155,8 @@ class TrialSession:
 
     @property
     def _used_up(self) -> bool:
-        return self._command.until_iteration is not None and self._iteration >= self._command.until_iteration
+        until = self._command.until_iteration
+        return (until is not None and self._iteration >= until) or self._glass.is_over
 
     def _asked_to(self) -> Asked | None:
         """What the driver wants by now. Leaving goes before moving; to move where the trial is, is to stay."""
@@ -173,7 +179,8 @@ class TrialSession:
         """A file may be gone when report() has returned, so it is saved at once; all else when it is time to."""
         if checkpoint is None:
             return False
-        return isinstance(checkpoint, Path) or time.monotonic() - self._saved_at >= self._setup.checkpoint_every_s
+        waited_s = time.monotonic() - self._saved_at
+        return isinstance(checkpoint, Path) or waited_s >= self._setup.checkpoint_every_s or self._glass.is_low
 
     def _pass_on(self, reported: m.TrialReported, leaves: bool) -> tuple[bytes, m.Checkpoint | None]:
         """The state for the workers that come next: in the object store, and in the checkpoint store when it is time
@@ -205,10 +212,12 @@ class TrialSession:
 
     def _keep(self, value: object, reported: m.TrialReported | None) -> m.Checkpoint:
         command = self._command
+        trial, lineage, attempt = command.trial, command.lineage, command.attempt
         try:
-            saved = self._setup.checkpoints.save(
-                value, trial=command.trial, lineage=command.lineage, iteration=self._iteration, attempt=command.attempt
-            )
+            with self._glass.saving():
+                saved = self._setup.checkpoints.save(
+                    value, trial=trial, lineage=lineage, iteration=self._iteration, attempt=attempt
+                )
         except Exception:
             self._still_report(reported)
             raise

@@ -35,7 +35,8 @@ class Begin(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
     """Start a trial, or go on with it, as one of its members.
 
     Every gathering of workers for a trial has a number, and knows that of the one before it: a worker that was in that
-    one still has the trial's state in memory. `state` names it for the others, where it is not the checkpoint.
+    one still has the trial's state in memory. `state` names it for the others, where it is not the checkpoint. The time
+    at which the command says that the run is over is `until_unix_s` on the clocks of all.
     """
 
     command: StartTrial
@@ -44,6 +45,7 @@ class Begin(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
     gathering: int
     after: int = 0
     state: bytes = b""
+    until_unix_s: float | None = None
 
 
 class Said(msgspec.Struct, frozen=True, array_like=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ from elastune.worker import wire
 
 DEAF_S = 30.0
 """A worker that has not begun by then what it was told to begin is still busy with something else."""
+
+LATE_S = 0.05
+"""What it may take to hear that a trial has left in time."""
 
 Asked = m.ResizeTrial | m.PauseTrial | m.StopTrial
 
@@ -73,6 +77,8 @@ class Gangs:
         self._last[trial.trial] = gang.number
         for slot in trial.slots:
             self._at[slot] = gang
+        if trial.until_s is not None:
+            self._world.at(trial.until_s + LATE_S, lambda: self._check_time(gang))
         self._begin(gang)
 
     def connected(self, host: Host) -> None:
@@ -90,10 +96,12 @@ class Gangs:
             return
         members = [host for slot in gang.trial.slots if (host := self._hosts.get(slot)) is not None]
         gang.members, gang.heard_s = members, self._world.now_s()
+        until_s = gang.trial.until_s
+        until_unix_s = None if until_s is None else time.time() + until_s - gang.heard_s
         for rank, host in enumerate(members):
             host.answered = False
             self._unanswered.append((gang.heard_s + DEAF_S, host, gang))
-            begin = wire.Begin(gang.trial, rank, members[0].address, gang.number, gang.after, gang.state)
+            begin = wire.Begin(gang.trial, rank, members[0].address, gang.number, gang.after, gang.state, until_unix_s)
             self._hosts.send(host, begin)
         for command in gang.asked:
             self._tell(gang, command)
@@ -203,6 +211,11 @@ class Gangs:
         gang = self._gangs.get(command.trial)
         if gang is not None and gang.trial.attempt == command.attempt:
             self._lose(gang, "killed: no report in time after being told to leave")
+
+    def _check_time(self, gang: Gang) -> None:
+        """Who has not left by the end of its time is in the middle of a step, which is given up."""
+        if self._gangs.get(gang.trial.trial) is gang:
+            self._lose(gang, "its time is over", fault=False)
 
     def _check_silence(self, gang: Gang) -> None:
         if self._gangs.get(gang.trial.trial) is not gang:

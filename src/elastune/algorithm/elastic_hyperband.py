@@ -1,0 +1,99 @@
+"""Elastic Hyperband (a baseline of SEER's authors): all brackets of Hyperband side by side, by the clock.
+
+What Hyperband calls a resource is time here. With R seconds for the longest, bracket s begins with R / eta^s seconds
+for each trial, so all brackets are done after R seconds, one device per trial. R is the deadline, or as much of it as
+the budget has room for; if it has room for more, each bracket begins with more trials.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from elastune.algorithm.base import NOTHING, Actions, Algorithm, AlgorithmEvent, TrialSource, Woken
+from elastune.algorithm.timed import TimedStage, TimedStages, Window, largest, staged
+from elastune.allocate.asked import AsAsked
+from elastune.allocate.base import Allocator
+from elastune.errors import SpecError
+from elastune.place import machines_needed
+from elastune.spec import Terms, TrialGroup, require_int
+from elastune.units import format_duration, parse_duration
+
+
+class ElasticHyperband(Algorithm):
+    """`t_min` is the least time that a trial trains, as SEER's."""
+
+    def __init__(self, eta: int = 4, t_min: str | float | None = None) -> None:
+        require_int("eta", eta, 2)
+        self.eta, self.t_min = eta, t_min
+        self._t_min_s = 60.0 if t_min is None else parse_duration(t_min, "t_min")
+        self.brackets: tuple[TimedStages, ...] = ()
+        self._begun = False
+        self._bracket_of: dict[str, TimedStages] = {}
+
+    def prepare(self, terms: Terms) -> Allocator:
+        window = Window.of(terms, "ElasticHyperband")
+        least_s = self._t_min_s + terms.start_s
+        if least_s > window.seconds:
+            raise SpecError(
+                f"t_min={format_duration(self._t_min_s)}: there are {format_duration(window.seconds)} for training "
+                "until the deadline: give a smaller t_min, or a later deadline"
+            )
+        R = largest(least_s, window.seconds, lambda R: self._affords(window, R, 1.0, least_s))
+        if R is None:
+            raise SpecError(
+                f"the budget of {window.say(window.budget)} is too small for one bracket of t_min="
+                f"{format_duration(self._t_min_s)}: give a larger budget, or a smaller t_min"
+            )
+        more = 1.0
+        if window.seconds == R:
+            most = window.device_s / least_s
+            more = largest(1.0, max(1.0, most), lambda more: self._affords(window, R, more, least_s)) or 1.0
+        stages = self._stages(window, R, more, least_s)
+        self.brackets = tuple(map(TimedStages, stages))
+        held = _held(stages, terms.devices)
+        return AsAsked(terms.devices, [(now[0], later[1]) for now, later in pairwise(held)])
+
+    def _affords(self, window: Window, R: float, more: float, least_s: float) -> bool:
+        held = _held(self._stages(window, R, more, least_s), window.terms.devices)
+        return max(machines for _, machines in held) <= window.terms.machines and window.cost(held) <= window.budget
+
+    def _stages(self, window: Window, R: float, more: float, least_s: float) -> list[tuple[TimedStage, ...]]:
+        s_max = math.floor(math.log(R / least_s, self.eta) + 1e-9)
+        brackets = []
+        for s in range(s_max, -1, -1):
+            trials = math.ceil((s_max + 1) / (s + 1) * self.eta**s * more - 1e-9)
+            ends_s = [window.begin_s + R * self.eta ** (i - s) for i in range(s + 1)]
+            counts = [[max(1, trials // self.eta**i)] for i in range(s + 1)]
+            brackets.append(staged(window, ends_s, counts, [1]))
+        return brackets
+
+    def setup(self, source: TrialSource) -> None:
+        super().setup(source)
+        for bracket in self.brackets:
+            bracket.setup(source)
+
+    def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
+        if self._begun:
+            return []
+        self._begun = True
+        groups: list[TrialGroup] = []
+        for bracket in self.brackets:
+            begun = bracket.more(free, at_s)
+            self._bracket_of.update((run.trial, bracket) for group in begun for run in group)
+            groups.extend(begun)
+        return groups
+
+    def on(self, event: AlgorithmEvent, at_s: float) -> Actions:
+        return NOTHING if isinstance(event, Woken) else self._bracket_of[event.trial].on(event, at_s)
+
+
+def _held(brackets: Sequence[tuple[TimedStage, ...]], devices: int) -> list[tuple[float, int]]:
+    """How many machines all brackets together hold until when."""
+    stages = [stage for bracket in brackets for stage in bracket]
+    held = []
+    for until_s in sorted({stage.until_s for stage in stages}):
+        trials = sum(stage.trials for stage in stages if stage.begin_s < until_s <= stage.until_s)
+        held.append((until_s, machines_needed({1: trials}, devices)))
+    return held
