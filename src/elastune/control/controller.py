@@ -157,7 +157,8 @@ class Controller:
             if trial.status == "paused":
                 self._over(trial, "stopped", "not promoted")
         if not self._reports:
-            self._finish("failed", f"no trial has reported a finite {self.settings.metric!r}")
+            in_time = " in its time: give a larger t_min" if any(t.run.until_s for t in self.trials.values()) else ""
+            self._finish("failed", f"no trial has reported a finite {self.settings.metric!r}{in_time}")
         elif self._failed == len(self.trials):
             self._finish("failed", f"all {self._failed} trials failed; the last: {self._last_failure}")
         else:
