@@ -1,7 +1,7 @@
 """The documentation is true: its Python runs, its YAML loads, its links and its commands exist.
 
-A block that begins with ```python or ```yaml is complete. One that needs Ray is marked `python on-ray`, one that only
-shows a part `python part`. The blocks of a page share a folder, from top to bottom.
+A block that begins with ```python or ```yaml is complete; `yaml bench` is a comparison. One that needs Ray is marked
+`python on-ray`, one that only shows a part `python part`. The blocks of a page share a folder, from top to bottom.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import elastune as et
 from elastune.cli import main
-from elastune.config_file import load_experiment
+from elastune.config_file import load_contest, load_experiment
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
@@ -48,6 +48,11 @@ def test_every_complete_python_block_runs_and_every_experiment_loads(
         path = tmp_path / f"{number}.yaml"
         path.write_text(block)
         load_experiment(path, with_trainable=False)
+    for number, block in enumerate(blocks(page, "yaml bench")):
+        path = tmp_path / f"bench-{number}.yaml"
+        path.write_text(block)
+        contest, seed = load_contest(path)
+        contest.check(seed)
 
 
 @pytest.mark.slow
@@ -63,7 +68,7 @@ def test_what_is_meant_for_ray_runs_as_a_script(page: Path, block: str, tmp_path
 
 def test_every_block_has_a_kind_that_is_known() -> None:
     kinds = {kind for page in PAGES for kind in re.findall(r"^```(.+)$", page.read_text(), re.MULTILINE)}
-    assert kinds <= {"python", "python on-ray", "python part", "yaml", "yaml profile", "text"}
+    assert kinds <= {"python", "python on-ray", "python part", "yaml", "yaml bench", "yaml profile", "text"}
 
 
 @each_page

@@ -8,8 +8,9 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -161,6 +162,63 @@ def plan(experiment: Path, as_json: bool, plot: Path | None) -> None:
     Console().print(forecast.tables())
     if pictures:
         click.echo("\n".join(["pictures:", *(f"  {path}" for path in pictures)]))
+
+
+@main.command()
+@file_argument
+@click.option("--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="How many runs of each.")
+@click.option("--algorithms", metavar="A,B", help="Which of those in the file; default: all.")
+@click.option("--out", type=click.Path(path_type=Path), help="A CSV file for the results, a line for each run.")
+@click.option("--jobs", type=click.IntRange(min=1), help="How many processes; default: one for each processor.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Folder for a picture of the results.")
+@json_option
+@_explained
+def bench(
+    experiment: Path,
+    seeds: int,
+    algorithms: str | None,
+    out: Path | None,
+    jobs: int | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare the algorithms of an EXPERIMENT on a simulated cluster, each with the same seeds."""
+    from elastune.bench import compare
+    from elastune.config_file import load_contest
+    from elastune.reporting.comparison import comparison_table, standings, write_csv
+
+    contest, seed = load_contest(experiment)
+    if algorithms is not None:
+        contest = contest.only([name.strip() for name in algorithms.split(",")])
+    if out is not None and not out.parent.is_dir():
+        raise SpecError(f"out={str(out)!r}: there is no folder {out.parent}: make it, or give another file")
+    if plot is not None:
+        from elastune.reporting.comparison_plots import save_comparison  # says so now where matplotlib is missing
+    with _runs_line(seeds * len(contest.entries), shown=not as_json) as done:
+        rows = compare([contest], range(seed, seed + seeds), jobs, done)
+    metric, mode = contest.fields["metric"], contest.fields.get("mode", "min")
+    found = standings(rows, mode)
+    if out is not None:
+        write_csv(out, rows)
+    pictures = [] if plot is None else [str(path) for path in save_comparison(plot, rows, metric, mode)]
+    if as_json:
+        summary = {"task": contest.task, "metric": metric, "mode": mode, "standings": [asdict(each) for each in found]}
+        _print({**summary, "rows": [asdict(row) for row in rows], "plots": pictures}, True)
+        return
+    Console().print(comparison_table(found, rows, metric, mode))
+    for said in [*([f"runs: {out}"] if out else []), *(f"picture: {path}" for path in pictures)]:
+        click.echo(said)
+
+
+@contextmanager
+def _runs_line(runs: int, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Where a person watches, how many runs are over."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as line:
+        task = line.add_task("runs", total=runs)
+        yield lambda more: line.advance(task, more)
 
 
 @main.command()

@@ -24,6 +24,7 @@ from elastune.algorithm import (
     Stages,
     SuccessiveHalving,
 )
+from elastune.bench import Contest, Entry
 from elastune.cluster.simulated import Fault
 from elastune.cluster.workload import Synthetic, table_from_file
 from elastune.cluster.workload_lcbench import LCBench
@@ -56,37 +57,81 @@ def load_experiment(
 
     With `planned` false the planning section is left out: what it rests on is yet to be measured.
     """
-    fields = read_yaml(path, "space, metric and algorithm")
-    simulation, cluster = fields.pop("simulation", None), fields.pop("cluster", None)
-    simulation, cluster = ({} if section is None else section for section in (simulation, cluster))
-    known = set(inspect.signature(Tuner).parameters) - ONLY_IN_PYTHON
-    fields = checked(fields, known, str(path), extra={"cluster", "simulation"})
-    cluster = checked(cluster, CLUSTER, f"{path}: cluster")
-    for name in cluster:
-        if name in fields:
-            raise SpecError(f"{path}: {name} and cluster.{name} are the same: give one of them, best in cluster")
-    fields |= cluster
-    for name in ("space", "metric", "algorithm"):
-        if name not in fields:
-            raise SpecError(f"{path}: {name} is missing")
+    fields, simulation = _read(path, set(inspect.signature(Tuner).parameters) - ONLY_IN_PYTHON, "algorithm")
     fields["algorithm"] = _one_of(ALGORITHMS, fields["algorithm"], f"{path}: algorithm")
-    if "retention" in fields:
-        fields["retention"] = _build(Retention, fields["retention"], f"{path}: retention")
     if not planned:
         fields.pop("planning", None)
-    if "planning" in fields:
-        fields["planning"] = _planning(fields["planning"], path)
-    if "workers" in fields:
-        fields["workers"] = _build(Workers, fields["workers"], f"{path}: workers")
     fields |= {name: given for name, given in (("storage", storage), ("journal", journal)) if given is not None}
     trainable = fields.pop("trainable", None)
-    fields.setdefault("name", path.stem)
     loaded = _load_trainable(trainable, path) if with_trainable else None
     try:
         tuner = Tuner(loaded, **fields)
         return tuner, _simulation(simulation, fields, path)
     except SpecError as error:
         raise SpecError(f"{path}: {error}") from None
+
+
+def load_contest(path: Path) -> tuple[Contest, int]:
+    """The algorithms that a file compares on its simulation, and the seed to begin with."""
+    known = set(inspect.signature(Tuner).parameters) - ONLY_IN_PYTHON - {"algorithm"}
+    fields, simulation = _read(path, known | {"algorithms"}, "algorithms")
+    given = fields.pop("algorithms")
+    if not isinstance(given, Mapping) or not given:
+        raise SpecError(
+            f"{path}: algorithms={given!r}: must map names to algorithms, such as {{ASHA: {{n: null, r: 1, R: 27}}}}"
+        )
+    if "deadline" not in fields:
+        raise SpecError(f"{path}: deadline is missing: algorithms are compared by what they find until then")
+    entries = {str(label): _entry(str(label), entry, f"{path}: algorithms") for label, entry in given.items()}
+    seed = fields.pop("seed", 0)
+    fields.pop("trainable", None)
+    if isinstance(simulation, Mapping) and simulation.get("workload") is None:
+        simulation = {**simulation, "workload": "synthetic"}  # one landscape for all seeds
+    try:
+        require_int("seed", seed, 0)
+        workload = _simulation(simulation, {**fields, "seed": seed}, path)
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}") from None
+    return Contest(str(fields["name"]), fields, workload, entries), seed
+
+
+def _read(path: Path, known: set[str], algorithm: str) -> tuple[dict[str, Any], Any]:
+    """The fields of a file as arguments of a Tuner, and its simulation section. `algorithm` is the name of the field
+    that has the algorithm or the algorithms, which are yet to be made.
+    """
+    fields = read_yaml(path, f"space, metric and {algorithm}")
+    simulation, cluster = fields.pop("simulation", None), fields.pop("cluster", None)
+    simulation, cluster = ({} if section is None else section for section in (simulation, cluster))
+    fields = checked(fields, known, str(path), extra={"cluster", "simulation"})
+    cluster = checked(cluster, CLUSTER, f"{path}: cluster")
+    for name in cluster:
+        if name in fields:
+            raise SpecError(f"{path}: {name} and cluster.{name} are the same: give one of them, best in cluster")
+    fields |= cluster
+    for name in ("space", "metric", algorithm):
+        if name not in fields:
+            raise SpecError(f"{path}: {name} is missing")
+    for name, make in (("retention", Retention), ("workers", Workers)):
+        if name in fields:
+            fields[name] = _build(make, fields[name], f"{path}: {name}")
+    if "planning" in fields:
+        fields["planning"] = _planning(fields["planning"], path)
+    fields.setdefault("name", path.stem)
+    return fields, simulation
+
+
+def _entry(label: str, given: object, where: str) -> Entry:
+    """`label: {algorithm: ..., searcher: ..., machines: ...}`, `label: {Name: {its arguments}}`, or just `Name: {its
+    arguments}`.
+    """
+    if isinstance(given, Mapping) and "algorithm" in given:
+        fields = checked(given, {"algorithm", "searcher", "machines"}, f"{where}.{label}")
+        algorithm = _one_of(ALGORITHMS, fields.pop("algorithm", None), f"{where}.{label}.algorithm")
+        return Entry(algorithm, **fields)
+    names_one = isinstance(given, str) or (isinstance(given, Mapping) and any(name in ALGORITHMS for name in given))
+    if names_one or label not in ALGORITHMS:
+        return Entry(_one_of(ALGORITHMS, given, f"{where}.{label}"))
+    return Entry(_one_of(ALGORITHMS, {label: given}, where))
 
 
 def _build(make: Callable[..., Any], given: object, where: str) -> Any:
@@ -111,6 +156,8 @@ def _planning(given: object, path: Path) -> Planning:
     planning: Planning = _build(Planning, given, f"{path}: planning")
     if isinstance(planning.profile, str):
         return replace(planning, profile=path.parent / planning.profile)
+    if planning.profile is None:
+        return planning
     raise SpecError(f"{path}: planning.profile={planning.profile!r}: must be a file that 'elastune profile' wrote")
 
 

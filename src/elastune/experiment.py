@@ -144,10 +144,9 @@ def make_experiment(
     limits = _limits(deadline, budget)
     profile: JobProfile | None = None
     cloud: Cloud | None = None
-    plans_itself = type(algorithm).prepare is not Algorithm.prepare
     if planning is not None:
         _check_planning(planning, devices_per_trial, allocator, price)
-        if plans_itself:
+        if plans_itself(algorithm):
             profile, cloud = _one_cloud(planning, algorithm)
         else:
             allocator = planned = planning.allocator(algorithm, machines, limits, seed)
@@ -169,7 +168,7 @@ def make_experiment(
     chosen = make_searcher(searcher) if searcher is not None else make_searcher("grid" if space.has_grid else "random")
     price_usd = 0.0 if price is None else parse_money(price, "price", zero=True)
     boot_s = parse_duration(boot, "boot", zero=True)
-    if plans_itself:
+    if plans_itself(algorithm):
         if allocator is not None or width != 1:
             given = f"devices_per_trial={devices_per_trial!r}" if allocator is None else type(allocator).__name__
             raise SpecError(
@@ -212,6 +211,11 @@ def make_experiment(
     _try_out(experiment)
     _warn_of_constants(space, algorithm)
     return experiment
+
+
+def plans_itself(algorithm: Algorithm) -> bool:
+    """Whether it says before the run how many machines and devices it takes."""
+    return type(algorithm).prepare is not Algorithm.prepare
 
 
 def _limits(deadline: Duration | None, budget: Money | None) -> Limits:

@@ -160,9 +160,9 @@ class SEER(TimedStages):
         counts = [
             [math.floor(trials / self.eta**k + ROUNDING) for trials in widths.values()] for k in range(found.rounds)
         ]
-        for trials in counts:
-            if not any(trials):  # brackets that are all too small for so many rounds: the best of all goes on
-                trials[0] = 1
+        for left in counts:
+            if not any(left):  # brackets that are all too small for so many rounds: the best of all goes on
+                left[0] = 1
         ends = accumulate(found.first_s * self.eta**k for k in range(found.rounds))
         return staged(window, [window.begin_s + end_s for end_s in ends], counts, list(widths))
 

@@ -6,7 +6,7 @@ Reads the published folder: model.onnx and encoding.json. Needs onnxruntime (`pi
 from __future__ import annotations
 
 import json
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,44 +54,49 @@ class LCBench(Workload):
         if not self._model.is_file():
             raise SpecError(f"LCBench folder {folder}: model.onnx is not there; download the whole folder")
         self._metric = metric
-        self._tables: dict[tuple[float, ...], Any] = {}
+        self._known: dict[tuple[float, ...], tuple[list[float], list[float]]] = {}
 
-    @cached_property
-    def _session(self) -> Any:
+    def _epochs(self, config: Config) -> tuple[list[float], list[float]]:
+        """Of all epochs of a configuration: the metric, and the seconds until the end of each."""
         try:
-            import onnxruntime
-        except ImportError:
-            raise SpecError('the LCBench surrogate needs onnxruntime: pip install "elastune[surrogate]"') from None
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        return onnxruntime.InferenceSession(str(self._model), options, providers=["CPUExecutionProvider"])
+            key = tuple([float(config[name]) for name in INPUTS])
+        except KeyError:
+            missing = ", ".join(name for name in INPUTS if name not in config)
+            raise SpecError(
+                f"configuration {config!r}: LCBench needs {', '.join(INPUTS)}; missing: {missing}"
+            ) from None
+        if key not in self._known:
+            table = self._ask(key)
+            self._known[key] = table[:, self._column].tolist(), table[:, 0].tolist()
+        return self._known[key]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_session"}
-
-    def _table(self, config: Config) -> Any:
-        """All epochs of a configuration: a row per epoch, a column per output."""
+    def _ask(self, inputs: tuple[float, ...]) -> Any:
+        """A row per epoch, a column per output."""
         import numpy as np
 
-        missing = [name for name in INPUTS if name not in config]
-        if missing:
-            raise SpecError(
-                f"configuration {config!r}: LCBench needs {', '.join(INPUTS)}; missing: {', '.join(missing)}"
-            )
-        key = tuple(float(config[name]) for name in INPUTS)
-        if key not in self._tables:
-            continuous = np.array([(epoch, *key) for epoch in range(1, EPOCHS + 1)], dtype=np.float32)
-            categories = np.full((EPOCHS, 1), self._task, dtype=np.int32)
-            names = [given.name for given in self._session.get_inputs()]
-            inputs = dict(zip(sorted(names), (categories, continuous), strict=True))
-            self._tables[key] = self._session.run(None, inputs)[0].astype(float)
-        return self._tables[key]
+        session = _session(self._model)
+        continuous = np.array([(epoch, *inputs) for epoch in range(1, EPOCHS + 1)], dtype=np.float32)
+        categories = np.full((EPOCHS, 1), self._task, dtype=np.int32)
+        names = sorted(given.name for given in session.get_inputs())
+        return session.run(None, dict(zip(names, (categories, continuous), strict=True)))[0].astype(float)
 
     def curve(self, config: Config) -> Curve:
-        values = self._table(config)[:, self._column].tolist()
-        return lambda iteration: {self._metric: values[iteration - 1]} if iteration <= EPOCHS else None
+        values, metric = self._epochs(config)[0], self._metric
+        return lambda iteration: {metric: values[iteration - 1]} if iteration <= EPOCHS else None
 
     def step_s(self, config: Config, iteration: int) -> float:
-        times = self._table(config)[:, 0]
-        before = times[iteration - 2] if iteration > 1 else 0.0
-        return max(float(times[min(iteration, EPOCHS) - 1] - before), 1e-3)
+        ends_s = self._epochs(config)[1]
+        before_s = ends_s[iteration - 2] if iteration > 1 else 0.0
+        return max(ends_s[min(iteration, EPOCHS) - 1] - before_s, 1e-3)
+
+
+@cache
+def _session(model: Path) -> Any:
+    """One for all tasks of this process."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise SpecError('the LCBench surrogate needs onnxruntime: pip install "elastune[surrogate]"') from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
