@@ -74,6 +74,19 @@ def test_answers_are_the_inverse_of_resolve(space: Space, seed: int) -> None:
     assert space.resolve(lambda name, _: answers[name]) == config
 
 
+@given(grid_spaces, st.integers())
+def test_every_domain_that_is_asked_for_is_among_the_domains_in_that_order(space: Space, seed: int) -> None:
+    rng, asked = random.Random(seed), []
+
+    def choose(name: str, domain: Domain) -> Any:
+        asked.append((name, domain))
+        return domain.sample(rng)
+
+    space.resolve(choose)
+    names = dict(asked)
+    assert [(name, domain) for name, domain in space.domains().items() if name in names] == asked
+
+
 @given(grid_spaces)
 def test_every_grid_point_comes_once(space: Space) -> None:
     points = [tuple(point.items()) for point in map(space.grid_point, range(space.grid_size))]

@@ -178,6 +178,26 @@ def test_a_searcher_of_a_library_and_a_grid(tmp_path: Path) -> None:
     assert configs == {(lr, layers) for lr in (0.1, 0.01, 0.001) for layers in (1, 2, 3)}
 
 
+def test_without_a_searcher_the_algorithm_says_which_unless_there_is_a_grid(tmp_path: Path) -> None:
+    def chosen(algorithm: Algorithm, **arguments: Any) -> str:
+        return type(tuner(tmp_path, algorithm, **arguments).experiment.searcher).__name__
+
+    assert chosen(et.ASHA(9, 1, 9)) == "RandomSearcher"
+    assert chosen(et.BOHB(9, n=9)) == "BOHBSearcher"
+    assert chosen(et.BOHB(9, n=9), searcher="random") == "RandomSearcher"
+    assert chosen(et.BOHB(9), space={"x": et.grid_search([1, 2])}) == "GridSearcher"
+
+
+def test_bohb_finds_more_with_its_model_than_at_random(tmp_path: Path) -> None:
+    space = {"lr": et.loguniform(1e-4, 1e-1), "momentum": et.uniform(0, 1), "layers": et.choice([2, 3, 4])}
+
+    def best(seed: int, searcher: str | None) -> float:
+        made = tuner(tmp_path, et.BOHB(27), space=space, seed=seed, searcher=searcher, deadline="5m")
+        return made.simulate(Simulation(Synthetic("loss", "min", noise=0.0))).best_value
+
+    assert all(best(seed, None) < best(seed, "random") for seed in range(4))
+
+
 # --------------------------------------------------------------------------------------------------- limits, failures
 
 
@@ -355,6 +375,7 @@ class Unpicklable(et.FIFO):
         ({"budget": "$5", "price": "cheap"}, "price='cheap'", "\\$20"),
         ({"budget": "$5"}, "budget='\\$5'", "give price="),
         ({"algorithm": et.ASHA(None, 1, 9)}, "ASHA\\(n=None\\)", "give n, a deadline or a budget"),
+        ({"algorithm": et.BOHB(9)}, "BOHB\\(n=None\\)", "give n, a deadline or a budget"),
         ({"searcher": "bayes"}, "searcher='bayes'", "allowed: .*tpe"),
         ({"searcher": 7}, "searcher=7", "must be a name"),
         ({"searcher": "grid"}, "searcher='grid'", "grid_search"),

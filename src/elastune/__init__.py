@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from elastune.algorithm import (
     ASHA,
+    BOHB,
     FIFO,
     SEER,
     Algorithm,
@@ -72,6 +73,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "ASHA",
+    "BOHB",
     "FIFO",
     "SEER",
     "Algorithm",

@@ -15,6 +15,7 @@ import cloudpickle
 
 from elastune.algorithm import (
     ASHA,
+    BOHB,
     FIFO,
     SEER,
     ElasticGrid,
@@ -38,7 +39,18 @@ from elastune.yaml_file import checked, read_yaml
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {
     cls.__name__: cls
-    for cls in (ASHA, FIFO, SEER, ElasticGrid, ElasticHyperband, Hyperband, SingleTrial, Stages, SuccessiveHalving)
+    for cls in (
+        ASHA,
+        BOHB,
+        FIFO,
+        SEER,
+        ElasticGrid,
+        ElasticHyperband,
+        Hyperband,
+        SingleTrial,
+        Stages,
+        SuccessiveHalving,
+    )
 }
 SECONDS = ("request", "boot", "lifetime", "notice", "start")
 """Durations of the simulation section, which its fields in Python give in seconds."""

@@ -165,7 +165,8 @@ def make_experiment(
             "an allocator says itself how many devices each trial gets; give one of them"
         )
     space = space if isinstance(space, Space) else Space(space)
-    chosen = make_searcher(searcher) if searcher is not None else make_searcher("grid" if space.has_grid else "random")
+    usual = "grid" if space.has_grid else type(algorithm).searcher
+    chosen = make_searcher(usual if searcher is None else searcher)
     price_usd = 0.0 if price is None else parse_money(price, "price", zero=True)
     boot_s = parse_duration(boot, "boot", zero=True)
     if plans_itself(algorithm):

@@ -64,9 +64,11 @@ class Planning:
 
     def allocator(self, algorithm: Algorithm, machines: int, limits: Limits, seed: int) -> Planned:
         """What carries the plan out, on the type of machine whose plan is best."""
+        if self.profile is None:
+            name = type(algorithm).__name__
+            raise SpecError(f"planning: profile is missing: {name} is planned with what 'elastune profile' measures")
         profile, clouds = self.load()
-        if profile is None:
-            raise SpecError("profile is missing: give the file that 'elastune profile' wrote, or a JobProfile")
+        assert profile is not None
         planned = [self._on(algorithm, profile, cloud, machines, limits, seed) for cloud in clouds]
         return planned[0] if len(planned) == 1 else min(planned, key=_rank)
 

@@ -22,7 +22,7 @@ import inspect
 import math
 import random
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Integral, Real
@@ -234,6 +234,10 @@ class Space:
         """A random configuration; a grid_search counts as a choice."""
         return self.resolve(lambda _, domain: domain.sample(rng))
 
+    def domains(self) -> dict[str, Domain]:
+        """Every domain by its name, in the order of `resolve`; those inside the options of a choice come after it."""
+        return dict(_domains(self.definition, ""))
+
     @property
     def is_constant(self) -> bool:
         """Whether there is one configuration only."""
@@ -352,6 +356,14 @@ def _children(node: Any, name: str) -> list[tuple[str, Any]]:
     if isinstance(node, dict):
         return [(f"{name}.{key}" if name else key, value) for key, value in node.items()]
     return [(f"{name}.{i}", item) for i, item in enumerate(node)] if isinstance(node, list) else []
+
+
+def _domains(node: Any, name: str) -> Iterator[tuple[str, Domain]]:
+    if isinstance(node, Domain):
+        yield name, node
+    options = list(node.options) if isinstance(node, Choice) else node
+    for child_name, child in _children(options, name):
+        yield from _domains(child, child_name)
 
 
 def _resolve(node: Any, name: str, choose: Callable[[str, Domain], Any]) -> Any:

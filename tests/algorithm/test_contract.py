@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.algorithm.histories import play, ready, through_pickle
 
-from elastune.algorithm import ASHA, FIFO, Actions, Algorithm, Hyperband, Reported, SuccessiveHalving
+from elastune.algorithm import ASHA, BOHB, FIFO, Actions, Algorithm, Hyperband, Reported, SuccessiveHalving
 from elastune.algorithm.base import NOTHING, AlgorithmEvent
 from elastune.spec import TrialGroup
 
@@ -39,6 +39,7 @@ class MedianStopping(Algorithm):
 
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "ASHA": lambda: ASHA(20, 1, 20, 3),
+    "BOHB": lambda: BOHB(9, n=25),
     "FIFO": lambda: FIFO(8, 5),
     "Hyperband": lambda: Hyperband(9, eta=3),
     "SuccessiveHalving": lambda: SuccessiveHalving(16, 1, 15, 2),

@@ -6,7 +6,7 @@ import hashlib
 
 from tests.worlds import World, world
 
-from elastune.algorithm import ASHA, Hyperband, SuccessiveHalving
+from elastune.algorithm import ASHA, BOHB, Hyperband, SuccessiveHalving
 from elastune.cluster.simulated import Fault
 
 FAULTS = [Fault(4.0, "lose", "n0", 1.5), Fault(9.0, "kill", "t-00003"), Fault(12.0, "lose", "n1")]
@@ -16,6 +16,7 @@ def worlds(seed: int) -> dict[str, World]:
     return {
         "ASHA and random": world(ASHA(30, 1, 27), machines=2, devices=3, seed=seed),
         "halving and TPE": world(SuccessiveHalving(16, 1, 8, 2), searcher="tpe", machines=2, devices=3, seed=seed),
+        "BOHB and its model": world(BOHB(9, n=60), searcher="bohb", machines=2, devices=3, seed=seed),
         "Hyperband, faults and stragglers": world(
             Hyperband(9),
             machines=2,

@@ -17,7 +17,7 @@ from tests.control.scripts import Script, ready
 from tests.worlds import KEY, Session, World, assert_sound, winner, world
 
 from elastune import messages as m
-from elastune.algorithm import ASHA, FIFO, Algorithm, Hyperband, SuccessiveHalving
+from elastune.algorithm import ASHA, BOHB, FIFO, Algorithm, Hyperband, SuccessiveHalving
 from elastune.cluster.simulated import Fault
 from elastune.control.controller import Controller
 from elastune.control.run import recover
@@ -29,6 +29,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "FIFO": FIFO(5, R=6),
     "SuccessiveHalving": SuccessiveHalving(9, 1, 10, 3),
     "ASHA": ASHA(10, 1, 9, 3),
+    "BOHB": BOHB(9, eta=3, n=12),
     "Hyperband": Hyperband(9, eta=3),
     "MedianStopping": MedianStopping(6, 8),
 }
@@ -211,7 +212,7 @@ def test_a_searcher_from_a_library_has_the_same_winner_after_a_crash(place: Worl
 
 
 @examples(5)
-@given(worlds(algorithms=["ASHA"], searcher="tpe"), st.integers(0, 60))
+@given(worlds(algorithms=["ASHA"], searcher="tpe") | worlds(algorithms=["BOHB"], searcher="bohb"), st.integers(0, 60))
 def test_a_searcher_that_learns_suggests_after_a_replay_what_it_would_have(place: World, turns: int) -> None:
     session = place.start().turns(turns)
     again = recovered(session, place)

@@ -2,6 +2,7 @@
 
 from elastune.algorithm.asha import ASHA
 from elastune.algorithm.base import Actions, Algorithm, Ended, Reported, Woken
+from elastune.algorithm.bohb import BOHB
 from elastune.algorithm.elastic_grid import ElasticGrid
 from elastune.algorithm.elastic_hyperband import ElasticHyperband
 from elastune.algorithm.fifo import FIFO
@@ -14,6 +15,7 @@ from elastune.spec import Run, Stage, TrialGroup
 
 __all__ = [
     "ASHA",
+    "BOHB",
     "FIFO",
     "SEER",
     "Actions",

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import msgspec
 
@@ -106,6 +107,8 @@ class Algorithm(ABC):
     `self.new_trial()`.
     """
 
+    searcher: ClassVar[str] = "random"
+    """The searcher it is meant to be used with, by name: taken where the user gives none."""
     _source: TrialSource
 
     def setup(self, source: TrialSource) -> None:

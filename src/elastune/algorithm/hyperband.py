@@ -13,20 +13,22 @@ from elastune.algorithm.halving import SuccessiveHalving, require_halving
 from elastune.spec import Stage, TrialGroup
 
 
+def bracket_sizes(R: int, r: int, eta: int) -> list[tuple[int, int]]:
+    """For every bracket, from s_max down to 0: how many trials it begins, and with how many iterations each."""
+    s_max = 0
+    while r * eta ** (s_max + 1) <= R:
+        s_max += 1
+    # Rounded up in whole numbers: floats would add a trial here and there.
+    return [(-(-(s_max + 1) * eta**s // (s + 1)), R // eta**s) for s in range(s_max, -1, -1)]
+
+
 class Hyperband(Algorithm):
     """All brackets of successive halving between `r` and `R` iterations; one begins as soon as devices are free."""
 
     def __init__(self, R: int, r: int = 1, eta: int = 3) -> None:
         require_halving(1, r, R, eta)
         self.R, self.r, self.eta = R, r, eta
-        s_max = 0
-        while r * eta ** (s_max + 1) <= R:
-            s_max += 1
-        self.brackets = tuple(
-            # Rounded up in whole numbers: floats would add a trial here and there.
-            SuccessiveHalving(-(-(s_max + 1) * eta**s // (s + 1)), R // eta**s, R, eta)
-            for s in range(s_max, -1, -1)
-        )
+        self.brackets = tuple(SuccessiveHalving(n, first, R, eta) for n, first in bracket_sizes(R, r, eta))
         for before, bracket in pairwise(self.brackets):
             bracket.first_place = before.first_place + len(before.stages())
         self._begun = 0

@@ -63,9 +63,11 @@ class Stages(Algorithm):
             return NOTHING
         self._pending.discard(event.trial)
         self._ended.append(event)
-        if self._pending or self._stage == len(self._stages) - 1:
-            return NOTHING
-        return self._promote()
+        return self._promote() if self._all_met() else NOTHING
+
+    def _all_met(self) -> bool:
+        """Whether nobody is missing at the barrier, and there is a stage behind it."""
+        return not self._pending and self._stage < len(self._stages) - 1
 
     def _begin(self, group: TrialGroup) -> Actions:
         self._stage += 1

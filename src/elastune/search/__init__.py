@@ -13,6 +13,8 @@ from elastune.search.random import RandomSearcher
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
+NAMES = ("bohb", "grid", "random", *SAMPLERS)
+
 __all__ = ["GridSearcher", "OptunaSearcher", "RandomSearcher", "Result", "Searcher", "make_searcher"]
 
 
@@ -27,8 +29,7 @@ def make_searcher(value: str | Searcher | BaseSampler) -> Searcher:
     if isinstance(value, BaseSampler):
         return OptunaSearcher(value)
     raise SpecError(
-        f"searcher={value!r}: must be a name ({', '.join(['grid', 'random', *SAMPLERS])}), "
-        "an object of a Searcher class, or an Optuna sampler"
+        f"searcher={value!r}: must be a name ({', '.join(NAMES)}), an object of a Searcher class, or an Optuna sampler"
     )
 
 
@@ -37,6 +38,10 @@ def _by_name(name: str) -> Searcher:
         return RandomSearcher()
     if name == "grid":
         return GridSearcher()
+    if name == "bohb":
+        from elastune.search.bohb import BOHBSearcher  # imports numpy, which a worker does without
+
+        return BOHBSearcher()
     if name in SAMPLERS:
         return OptunaSearcher(name)
-    raise SpecError(f"searcher={name!r}: {did_you_mean(name, ['grid', 'random', *SAMPLERS])}")
+    raise SpecError(f"searcher={name!r}: {did_you_mean(name, NAMES)}")

@@ -1,0 +1,89 @@
+"""BOHB (Falkner, Klein and Hutter 2018): the brackets of Hyperband over and over, with a model that suggests.
+
+The model is a searcher of its own, "bohb". It learns while a bracket is still being filled: a trial is suggested only
+when a device is free for it. Inside, brackets are synchronous; while one waits at its barrier, free devices begin the
+next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from elastune.algorithm.base import NOTHING, Actions, Algorithm, AlgorithmEvent, Woken
+from elastune.algorithm.halving import SuccessiveHalving, require_halving
+from elastune.algorithm.hyperband import bracket_sizes
+from elastune.spec import TrialGroup, require_int
+
+
+class Bracket(SuccessiveHalving):
+    """Successive halving whose trials begin one by one, as devices are free."""
+
+    def __init__(self, n: int, r: int, R: int, eta: int) -> None:
+        super().__init__(n, r, R, eta)
+        self._stage = 0
+        self.missing = n
+        """Trials of the first stage that are yet to begin."""
+
+    def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
+        first, wanted = self._stages[0], min(free, self.missing)
+        runs = self.new_runs(wanted, first.until, final=len(self._stages) == 1)
+        self._configs.update((run.trial, run.config) for run in runs)
+        self._pending.update(run.trial for run in runs)
+        self.missing -= wanted
+        if len(runs) == wanted:
+            return [runs]
+        # The searcher has no more: those who have begun are all who meet at the barrier, and perhaps they wait there.
+        self.missing = 0
+        return [runs, *(self._promote().groups if self._all_met() else ())]
+
+    def _all_met(self) -> bool:
+        return not self.missing and super()._all_met()
+
+
+class BOHB(Algorithm):
+    """Brackets of successive halving between `r` and `R` iterations, one after the other, with `n` trials in all (None:
+    as many as the limits allow).
+    """
+
+    searcher: ClassVar[str] = "bohb"
+
+    def __init__(self, R: int, r: int = 1, eta: int = 3, n: int | None = None) -> None:
+        require_halving(1, r, R, eta)
+        if n is not None:
+            require_int("n", n, 1)
+        self.R, self.r, self.eta, self.n = R, r, eta, n
+        self._sizes = bracket_sizes(R, r, eta)
+        self._brackets = self._trials = 0
+        """How many brackets have begun, and of how many trials they are."""
+        self._filling: Bracket | None = None
+        self._bracket_of: dict[str, Bracket] = {}
+
+    def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
+        groups: list[TrialGroup] = []
+        while free > 0 and (bracket := self._open()) is not None:
+            for group in bracket.more(free, at_s):
+                groups.append(group)
+                free -= len(group)
+                self._bracket_of.update((run.trial, bracket) for run in group)
+        return groups
+
+    def on(self, event: AlgorithmEvent, at_s: float) -> Actions:
+        return NOTHING if isinstance(event, Woken) else self._bracket_of[event.trial].on(event, at_s)
+
+    def _open(self) -> Bracket | None:
+        """The bracket that takes new trials: the present one, or the next. None if no trial may begin any more."""
+        if self._filling is None or not self._filling.missing:
+            self._filling = self._next()
+        return self._filling
+
+    def _next(self) -> Bracket | None:
+        if self._source.exhausted or self._trials == self.n:
+            return None
+        n, r = self._sizes[self._brackets % len(self._sizes)]
+        n = n if self.n is None else min(n, self.n - self._trials)
+        bracket = Bracket(n, r, self.R, self.eta)
+        bracket.setup(self._source)
+        self._brackets += 1
+        self._trials += n
+        return bracket
