@@ -160,6 +160,8 @@ class Contestant:
     elastic: bool
     arguments: Callable[[Task], dict[str, Any]]
     searcher: str | None = None
+    ours: bool = False
+    """One of those that are compared with SEER, and not one that it is compared with."""
 
     def entry(self, task: Task) -> Entry:
         machines = MANY if self.elastic else task.devices // ON_MACHINE
@@ -181,8 +183,12 @@ LINE_UP = (
     Contestant("BOHB", "BOHB", False, iterations),
     Contestant("E-Hyperband", "ElasticHyperband", True, lambda task: {"eta": ETA, "t_min": t_min_s(task.curves)}),
     Contestant("E-Grid Search", "ElasticGrid", True, lambda task: {"p_min": 1, "p_max": task.p_max}),
-    Contestant("SEER, paper", "SEER", True, lambda task: {**seer(task), "fill": False}),
-    Contestant("SEER", "SEER", True, seer),
+    Contestant("SEER, paper", "SEER", True, lambda task: {**seer(task), "fill": False, "race": False}),
+    Contestant("paper + fill", "SEER", True, lambda task: {**seer(task), "race": False}, ours=True),
+    Contestant("paper + race", "SEER", True, lambda task: {**seer(task), "fill": False}, ours=True),
+    Contestant("SEER + power", "SEER", True, lambda task: {**seer(task), "rank": "power"}, ours=True),
+    Contestant("SEER + BOHB", "SEER", True, seer, "bohb", ours=True),
+    Contestant("SEER", "SEER", True, seer, ours=True),
 )
 
 

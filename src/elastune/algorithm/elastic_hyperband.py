@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 from elastune.algorithm.base import NOTHING, Actions, Algorithm, AlgorithmEvent, TrialSource, Woken
 from elastune.algorithm.timed import TimedStage, TimedStages, Window, largest, staged
@@ -52,8 +51,7 @@ class ElasticHyperband(Algorithm):
             more = largest(1.0, max(1.0, most), lambda more: self._affords(window, R, more, least_s)) or 1.0
         stages = self._stages(window, R, more, least_s)
         self.brackets = tuple(map(TimedStages, stages))
-        held = _held(stages, terms.devices)
-        return AsAsked(terms.devices, [(now[0], later[1]) for now, later in pairwise(held)])
+        return AsAsked(terms.devices, _held(stages, terms.devices))
 
     def _affords(self, window: Window, R: float, more: float, least_s: float) -> bool:
         held = _held(self._stages(window, R, more, least_s), window.terms.devices)

@@ -9,17 +9,24 @@ configuration, where it converges slowly the few wide ones are trained far enoug
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from elastune.algorithm.base import Actions, AlgorithmEvent, Reported, Woken
+from elastune.algorithm.outlook import Outlook
 from elastune.algorithm.timed import TimedStage, TimedStages, Window, largest, staged
 from elastune.algorithm.whole_machines import fill
 from elastune.allocate import Allocator
+from elastune.curve import Extrapolator, LastValue, make_extrapolator
 from elastune.errors import SpecError
-from elastune.spec import Terms, require_int, require_number
+from elastune.spec import Run, Terms, TrialGroup, require_int, require_number
 from elastune.units import format_duration, parse_duration
 
 ROUNDING = 1e-9
+FEW = 4
+"""Of fewer trials that have trained as long none is said to be behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +103,13 @@ class SEER(TimedStages):
     trains before it may be given up, which should be one or two reports; None: two steps as they were profiled, or a
     minute.
 
-    Machines are rented whole: with `fill` what would stand idle on them, and what is left of the budget, goes to more
-    trials.
+    Two additions to the paper can be left out. With `fill` what would stand idle on whole machines, and what is left of
+    the budget, goes to more and wider trials. With `race` devices do not wait for the end of a round: where a trial has
+    come to its own end, or in the first round is worse than half of those that have trained as long, a new one begins.
+    The first round is longer for that, and a searcher that learns has something to learn from.
+
+    `rank` says what trials are ranked by at the end of a round: "last", their last value, or "power", where it will be
+    at the end of the run by a power law, or an `Extrapolator`.
     """
 
     def __init__(
@@ -108,6 +120,8 @@ class SEER(TimedStages):
         p_max: int | None = None,
         t_min: str | float | None = None,
         fill: bool = True,
+        race: bool = True,
+        rank: str | Extrapolator = "last",
     ) -> None:
         super().__init__()
         for name, value in (("eta", eta), ("nu", nu)):
@@ -123,35 +137,59 @@ class SEER(TimedStages):
                 raise SpecError(
                     f"p_min={p_min}, p_max={p_max}: trials have p_min to p_max devices: give p_min <= p_max"
                 )
-        if not isinstance(fill, bool):
-            raise SpecError(f"fill={fill!r}: must be true or false")
-        self.eta, self.nu, self.p_min, self.p_max, self.fill = eta, nu, p_min, p_max, fill
+        for name, given in (("fill", fill), ("race", race)):
+            if not isinstance(given, bool):
+                raise SpecError(f"{name}={given!r}: must be true or false")
+        self.eta, self.nu, self.p_min, self.p_max, self.fill, self.race = eta, nu, p_min, p_max, fill, race
         self.t_min = t_min
         self._t_min_s = None if t_min is None else parse_duration(t_min, "t_min")
+        self.rank = rank
+        self._extrapolator = make_extrapolator(rank)
+        self._outlook: Outlook | None = None
+        self._race = Race(math.inf)
+        self._begun_s: dict[str, float] = {}
+        """Of trials that did not begin with their round."""
+
+    # -------------------------------------------------------------------------------------------------------- planning
 
     def prepare(self, terms: Terms) -> Allocator:
-        self.plan = self._plan(Window.of(terms, "SEER"), self._least_s(terms))
+        t_min_s = self._t_min_s
+        if t_min_s is None:
+            t_min_s = 60.0 if terms.step_s is None else 2 * terms.step_s
+        window = Window.of(terms, "SEER")
+        self._check(window, t_min_s)
+        first_s = next(t_min_s * many for many in self._first_rounds() if self._is_possible(window, t_min_s * many))
+        self._race = Race(min(2 * t_min_s, first_s))
+        self.plan = self._affordable(window, first_s + terms.start_s)
+        if self.fill:
+            self.plan = fill(window, self.plan, self._p_max(window))
+        if not isinstance(self._extrapolator, LastValue):
+            widest = max(bracket.width for stage in self.plan for bracket in stage.brackets)
+            self._outlook = Outlook(self._extrapolator, terms.speedup or float, widest, self.plan[-1].until_s)
         return self.allocator(terms.devices)
 
-    def _least_s(self, terms: Terms) -> float:
-        if self._t_min_s is not None:
-            return self._t_min_s
-        return 60.0 if terms.step_s is None else 2 * terms.step_s
+    def _affordable(self, window: Window, least_s: float) -> tuple[TimedStage, ...]:
+        """For as much of the budget as whole machines and their boots leave for training."""
+        lowest = window.at_least(self.p_min) * least_s
+        budget = largest(lowest, window.device_s, lambda budget: window.affords(self._stages(window, budget, least_s)))
+        assert budget is not None  # one trial alone is affordable, as was checked
+        stages = self._stages(window, budget, least_s)
+        whole_s = window.seconds / self.eta
+        longest = math.isclose(stages[0].until_s - window.begin_s, self.eta * least_s) and len(stages) == 1
+        if self.race and longest and least_s < whole_s * (1 - ROUNDING) and self._is_possible(window, whole_s):
+            # One round of the paper takes eta t_min at most, and would be over before the deadline.
+            return self._affordable(window, whole_s)
+        return stages
 
-    def _plan(self, window: Window, t_min_s: float) -> tuple[TimedStage, ...]:
-        least_s = t_min_s + window.terms.start_s
-        narrowest = self._check(window, t_min_s, least_s)
-        found = largest(
-            narrowest * least_s, window.device_s, lambda budget: window.affords(self._stages(window, budget, least_s))
-        )
-        assert found is not None  # one trial alone is affordable, as was checked
-        stages = self._stages(window, found, least_s)
-        return fill(window, stages) if self.fill else stages
+    def _first_rounds(self) -> tuple[int, ...]:
+        """How many t_min the first round takes at least. Those that race have two to show what they are worth, and
+        those that come in their place two more.
+        """
+        return (4, 2, 1) if self.race else (1,)
 
     def _stages(self, window: Window, device_s: float, least_s: float) -> tuple[TimedStage, ...]:
-        """As the paper has them, with whole devices."""
-        p_max = math.inf if self.p_max is None else self.p_max
-        p_min, p_max = window.at_least(self.p_min), min(p_max, self._most(window))
+        """As the paper has them, with devices that a trial can have."""
+        p_min, p_max = window.at_least(self.p_min), self._p_max(window)
         found = compute_bracket_parameters(window.seconds, device_s, self.eta, self.nu, p_min, p_max, least_s)
         widths: dict[int, int] = {}
         for trials, width in zip(found.trials, found.widths, strict=True):
@@ -166,44 +204,110 @@ class SEER(TimedStages):
         ends = accumulate(found.first_s * self.eta**k for k in range(found.rounds))
         return staged(window, [window.begin_s + end_s for end_s in ends], counts, list(widths))
 
-    def _most(self, window: Window) -> int:
-        return window.terms.machines * window.terms.devices
+    def _p_max(self, window: Window) -> float:
+        return min(math.inf if self.p_max is None else self.p_max, window.most_devices)
 
-    def _check(self, window: Window, t_min_s: float, least_s: float) -> int:
-        """One trial for `t_min` must be possible; if not, say what would be. The devices of the narrowest trials."""
-        overhead_s = window.begin_s + window.closing_s + window.terms.start_s
-        deadline_s = window.terms.limits.deadline_s
-        if least_s > window.seconds:
-            possible_s = window.seconds - window.terms.start_s
+    def _is_possible(self, window: Window, first_s: float) -> bool:
+        """Whether one trial can train for so long."""
+        least_s = first_s + window.terms.start_s
+        machines = -(-window.at_least(self.p_min) // window.terms.devices)
+        return least_s <= window.seconds and window.cost([(window.begin_s + least_s, machines)]) <= window.budget
+
+    def _check(self, window: Window, t_min_s: float) -> None:
+        """One trial for `t_min` must be possible; if not, say what would be."""
+        start_s, devices = window.terms.start_s, window.terms.devices
+        if t_min_s + start_s > window.seconds:
+            deadline_s = window.terms.limits.deadline_s or 0.0
+            overhead_s = deadline_s - window.seconds + start_s
+            possible_s = window.seconds - start_s
             instead = (
                 f"t_min of at most {format_duration(possible_s)}, or a deadline"
                 if possible_s > 0
                 else f"a deadline: machines need {format_duration(overhead_s)} to come, to begin and to go"
             )
             raise SpecError(
-                f"t_min={format_duration(t_min_s)} does not fit into the deadline of "
-                f"{format_duration(deadline_s or 0)}: give {instead} of at least "
-                f"{format_duration(t_min_s + overhead_s)}"
+                f"t_min={format_duration(t_min_s)} does not fit into the deadline of {format_duration(deadline_s)}: "
+                f"give {instead} of at least {format_duration(t_min_s + overhead_s)}"
             )
-        narrowest, devices = window.at_least(self.p_min), window.terms.devices
+        narrowest = window.at_least(self.p_min)
         if self.p_max is not None and narrowest > self.p_max:
             raise SpecError(
                 f"p_min={self.p_min}, p_max={self.p_max}: a trial is on one machine of {devices} devices or on whole "
                 f"ones, which makes p_min {narrowest}: give a p_max of at least that, or a p_min of at most "
                 f"{window.usable(self.p_max)}"
             )
-        if narrowest > self._most(window):
+        if narrowest > window.most_devices:
             raise SpecError(
-                f"p_min={self.p_min}: there are {self._most(window)} devices on all machines together: give a smaller "
+                f"p_min={self.p_min}: there are {window.most_devices} devices on all machines together: give a smaller "
                 "p_min, or more machines"
             )
-        machines = -(-narrowest // devices)
-        needed = window.cost([(window.begin_s + least_s, machines)])
-        if needed > window.budget:
+        if not self._is_possible(window, t_min_s):
+            machines = -(-narrowest // devices)
+            needed = window.cost([(window.begin_s + t_min_s + start_s, machines)])
             raise SpecError(
                 f"the budget of {window.say(window.budget)} is too small for one trial of "
                 f"t_min={format_duration(t_min_s)} on {narrowest} device{'s' * (narrowest != 1)}: it takes "
                 f"{window.say(needed)} on machines of {devices}, which are paid from when they boot. Give a larger "
                 "budget, or a smaller t_min"
             )
-        return narrowest
+
+    # --------------------------------------------------------------------------------------------------------- running
+
+    def score(self, trial: str) -> float:
+        return super().score(trial) if self._outlook is None else self._outlook.loss(trial)
+
+    def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
+        groups = super().more(free, at_s)
+        self._follow(groups, self.plan[0].begin_s)
+        return groups
+
+    def on(self, event: AlgorithmEvent, at_s: float) -> Actions:
+        if self._outlook is not None and isinstance(event, Reported):
+            self._outlook.report(event, at_s)
+        actions = self._raced(event, at_s) if self.race else super().on(event, at_s)
+        self._follow(actions.groups, at_s)
+        return actions
+
+    def _follow(self, groups: Sequence[TrialGroup], at_s: float) -> None:
+        if self._outlook is not None:
+            for run in (run for group in groups for run in group):
+                self._outlook.begin(run.trial, float(run.width or 1), at_s)
+
+    def _raced(self, event: AlgorithmEvent, at_s: float) -> Actions:
+        """A trial that is behind, or is done, gives its place to a new one."""
+        if isinstance(event, Woken) or event.trial not in self._pending:
+            return super().on(event, at_s)
+        stops: tuple[str, ...] = ()
+        if isinstance(event, Reported):
+            behind = self._race.is_behind(event, at_s - self._begun_s.get(event.trial, self.plan[0].begin_s))
+            if self._stage > 0 or not behind:
+                return super().on(event, at_s)
+            stops = (event.trial,)
+        elif not event.over:
+            return super().on(event, at_s)
+        run = self._in_place_of(event.trial, at_s)
+        if run is None:
+            return super().on(event, at_s)
+        return Actions(((run,),), stops)
+
+    def _in_place_of(self, trial: str, at_s: float) -> Run | None:
+        """A new trial for what is left of the round, if that is enough to show what it is worth."""
+        stage = self.plan[self._stage]
+        if stage.until_s - at_s < self._race.patience_s or (new := self.new_trial()) is None:
+            return None
+        self._begun_s[new[0]] = at_s
+        return self.join(*new, place=self.leave(trial))
+
+
+class Race:
+    """Who is behind: worse than half of those that have trained for as many iterations, after a while."""
+
+    def __init__(self, patience_s: float) -> None:
+        self.patience_s = patience_s
+        self._losses: dict[int, list[float]] = {}
+
+    def is_behind(self, reported: Reported, trained_s: float) -> bool:
+        losses = self._losses.setdefault(reported.iteration, [])
+        insort(losses, reported.loss)
+        better = bisect_left(losses, reported.loss)
+        return trained_s >= self.patience_s and len(losses) >= FEW and better >= len(losses) / 2

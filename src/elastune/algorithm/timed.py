@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from elastune.algorithm.base import NOTHING, Actions, Algorithm, AlgorithmEvent, Ended, Reported
 from elastune.allocate.asked import AsAsked
@@ -91,6 +90,10 @@ class Window:
         """What the budget would buy if nothing but training were paid."""
         return self.budget / self.price * 3600
 
+    @property
+    def most_devices(self) -> int:
+        return self.terms.machines * self.terms.devices
+
     def say(self, amount: float) -> str:
         in_time = self.terms.limits.budget_device_s is not None
         return format_device_time(amount * 3600) if in_time else format_money(amount)
@@ -137,8 +140,8 @@ class TimedStages(Algorithm):
         self._pending: set[str] = set()
 
     def allocator(self, devices: int) -> Allocator:
-        """Machines of so many devices: for each stage at least those that the next one needs."""
-        return AsAsked(devices, [(now.until_s, later.machines) for now, later in pairwise(self.plan)])
+        """Machines of so many devices, as planned."""
+        return AsAsked(devices, [(stage.until_s, stage.machines) for stage in self.plan])
 
     def score(self, trial: str) -> float:
         """What a trial is ranked by; less is better. Who has nothing comes last."""
@@ -168,14 +171,28 @@ class TimedStages(Algorithm):
             return NOTHING
         return self._next_stage()
 
+    def leave(self, trial: str) -> int:
+        """The trial takes no part any more. The place that it had."""
+        self._pending.discard(trial)
+        return self._bracket_of.pop(trial)
+
+    def join(self, trial: str, config: Config, place: int) -> Run:
+        """A new trial takes part in what is left of the present stage."""
+        self._configs[trial], self._bracket_of[trial] = config, place
+        self._pending.add(trial)
+        return self._run(trial)
+
+    def _run(self, trial: str) -> Run:
+        stage, width = self.plan[self._stage], self.plan[self._stage].brackets[self._bracket_of[trial]].width
+        final = self._stage == len(self.plan) - 1
+        return Run(trial, self._configs[trial], None, final, self._stage, stage.until_s, width)
+
     def _begin(self, bracket_of: dict[str, int]) -> list[TrialGroup]:
         self._stage += 1
         self._bracket_of, self._pending = bracket_of, set(bracket_of)
-        stage, final = self.plan[self._stage], self._stage == len(self.plan) - 1
-        groups: list[list[Run]] = [[] for _ in stage.brackets]
+        groups: list[list[Run]] = [[] for _ in self.plan[self._stage].brackets]
         for trial, place in bracket_of.items():
-            width = stage.brackets[place].width
-            groups[place].append(Run(trial, self._configs[trial], None, final, self._stage, stage.until_s, width))
+            groups[place].append(self._run(trial))
         return [tuple(group) for group in groups if group]
 
     def _next_stage(self) -> Actions:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 from elastune.allocate.base import Allocator, Target, View
 from elastune.place import machines_needed
@@ -11,17 +13,16 @@ from elastune.spec import Width
 
 
 class AsAsked(Allocator):
-    """`devices` is how many a machine has, `at_least` how many machines to hold until when, whatever runs: those that
-    will be needed after that. Of the others each is given back when its last trial has left.
+    """`devices` is how many a machine has, `plan` how many machines may be held until when; those that are needed after
+    that are held at least. Of the others each is given back when its last trial has left.
     """
 
     all_at_once = True
 
-    def __init__(self, devices: int, at_least: Sequence[tuple[float, int]]) -> None:
-        self.devices, self.at_least = devices, tuple(at_least)
+    def __init__(self, devices: int, plan: Sequence[tuple[float, int]]) -> None:
+        self.devices, self.plan = devices, tuple(plan)
 
     def allocate(self, view: View, at_s: float) -> Target:
-        until_s, fewest = next((each for each in self.at_least if at_s < each[0]), (None, 0))
         widths, failed = dict(view.widths), list(view.failed())
         for trial in sorted(view.waiting, key=lambda trial: -_width(view, trial)):  # the widest are placed first
             widths[trial] = _width(view, trial)
@@ -30,7 +31,15 @@ class AsAsked(Allocator):
             machines = machines_needed(wanted, self.devices)
         else:  # nobody moves just because others have left
             machines = sum(bool(machine.trials) for machine in view.machines(0))
-        return Target(max(machines, fewest), widths, wake_s=until_s)
+        until_s, most, fewest = self._planned(at_s)
+        return Target(min(max(machines, fewest), most), widths, wake_s=until_s)
+
+    def _planned(self, at_s: float) -> tuple[float | None, int, int]:
+        """Until when, at most and at least."""
+        for now, later in pairwise((*self.plan, (math.inf, 0))):
+            if at_s < now[0]:
+                return now[0], now[1], later[1]
+        return None, self.plan[-1][1], 0
 
 
 def _width(view: View, trial: str) -> Width:

@@ -1,0 +1,27 @@
+"""Where trials will be: learning curves that are followed beyond what was reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from elastune.curve.base import Extrapolator, Prediction
+from elastune.curve.last import LastValue
+from elastune.curve.power import PowerLaw
+from elastune.errors import SpecError, did_you_mean
+
+__all__ = ["EXTRAPOLATORS", "Extrapolator", "LastValue", "PowerLaw", "Prediction", "make_extrapolator"]
+
+EXTRAPOLATORS: dict[str, Callable[[], Extrapolator]] = {"last": LastValue, "power": PowerLaw}
+
+
+def make_extrapolator(value: str | Extrapolator | None) -> Extrapolator | None:
+    """The extrapolator that a name stands for; None: none is wanted."""
+    if value is None or isinstance(value, Extrapolator):
+        return value
+    if isinstance(value, str) and value in EXTRAPOLATORS:
+        return EXTRAPOLATORS[value]()
+    if isinstance(value, str):
+        raise SpecError(f"extrapolate={value!r}: {did_you_mean(value, EXTRAPOLATORS)}")
+    raise SpecError(
+        f"extrapolate={value!r}: must be a name ({', '.join(EXTRAPOLATORS)}) or an object of an Extrapolator class"
+    )
