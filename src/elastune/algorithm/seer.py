@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from elastune.algorithm.base import Actions, AlgorithmEvent, Reported, Woken
 from elastune.algorithm.outlook import Outlook
-from elastune.algorithm.timed import TimedStage, TimedStages, Window, largest, staged
+from elastune.algorithm.timed import Bracket, TimedStage, TimedStages, Window, largest, staged
 from elastune.algorithm.whole_machines import fill
 from elastune.allocate import Allocator
 from elastune.curve import Extrapolator, LastValue, make_extrapolator
@@ -105,8 +105,8 @@ class SEER(TimedStages):
 
     Two additions to the paper can be left out. With `fill` what would stand idle on whole machines, and what is left of
     the budget, goes to more and wider trials. With `race` devices do not wait for the end of a round: where a trial has
-    come to its own end, or in the first round is worse than half of those that have trained as long, a new one begins.
-    The first round is longer for that, and a searcher that learns has something to learn from.
+    come to its own end, or in the first round is behind those that have trained as long, a new one begins. The first
+    round is longer for that, its trials are narrow, and a searcher that learns has something to learn from.
 
     `rank` says what trials are ranked by at the end of a round: "last", their last value, or "power", where it will be
     at the end of the run by a power law, or an `Extrapolator`.
@@ -144,9 +144,9 @@ class SEER(TimedStages):
         self.t_min = t_min
         self._t_min_s = None if t_min is None else parse_duration(t_min, "t_min")
         self.rank = rank
-        self._extrapolator = make_extrapolator(rank)
+        self._extrapolator = make_extrapolator(rank) or LastValue()
         self._outlook: Outlook | None = None
-        self._race = Race(math.inf)
+        self._race = Race(eta, math.inf)
         self._begun_s: dict[str, float] = {}
         """Of trials that did not begin with their round."""
 
@@ -159,8 +159,10 @@ class SEER(TimedStages):
         window = Window.of(terms, "SEER")
         self._check(window, t_min_s)
         first_s = next(t_min_s * many for many in self._first_rounds() if self._is_possible(window, t_min_s * many))
-        self._race = Race(min(2 * t_min_s, first_s))
+        self._race = Race(self.eta, min(2 * t_min_s, first_s))
         self.plan = self._affordable(window, first_s + terms.start_s)
+        if self.race:
+            self.plan = _narrow_at_first(self.plan, window.at_least(self.p_min))
         if self.fill:
             self.plan = fill(window, self.plan, self._p_max(window))
         if not isinstance(self._extrapolator, LastValue):
@@ -293,21 +295,42 @@ class SEER(TimedStages):
     def _in_place_of(self, trial: str, at_s: float) -> Run | None:
         """A new trial for what is left of the round, if that is enough to show what it is worth."""
         stage = self.plan[self._stage]
-        if stage.until_s - at_s < self._race.patience_s or (new := self.new_trial()) is None:
+        if stage.until_s - at_s < self._race.patience_s / 2 or (new := self.new_trial()) is None:
             return None
         self._begun_s[new[0]] = at_s
         return self.join(*new, place=self.leave(trial))
 
 
-class Race:
-    """Who is behind: worse than half of those that have trained for as many iterations, after a while."""
+def _narrow_at_first(stages: tuple[TimedStage, ...], width: int) -> tuple[TimedStage, ...]:
+    """Exploring is cheapest with few devices per trial; the best are wide in the rounds that follow."""
+    first, later = stages[0], stages[1:]
+    if not later:
+        return stages
+    bracket = Bracket(first.devices // width, width, sum(bracket.keep for bracket in first.brackets))
+    return (replace(first, brackets=(bracket,)), *later)
 
-    def __init__(self, patience_s: float) -> None:
-        self.patience_s = patience_s
+
+class Race:
+    """Who is behind those that have trained for as many iterations. Early values tell much of some models and little of
+    others, so every second trial is given up early, as ASHA does: if it is not among the best 1/eta after 1, eta,
+    eta^2, ... iterations. The others have time, and after that must be among the better half.
+    """
+
+    def __init__(self, eta: float, patience_s: float) -> None:
+        self.eta, self.patience_s = eta, patience_s
         self._losses: dict[int, list[float]] = {}
+        self._patient: dict[str, bool] = {}
 
     def is_behind(self, reported: Reported, trained_s: float) -> bool:
         losses = self._losses.setdefault(reported.iteration, [])
         insort(losses, reported.loss)
         better = bisect_left(losses, reported.loss)
-        return trained_s >= self.patience_s and len(losses) >= FEW and better >= len(losses) / 2
+        patient = self._patient.setdefault(reported.trial, len(self._patient) % 2 == 0)
+        if len(losses) < FEW:
+            return False
+        if patient:
+            return trained_s >= self.patience_s and better >= len(losses) / 2
+        return self._is_rung(reported.iteration) and better >= len(losses) / self.eta
+
+    def _is_rung(self, iteration: int) -> bool:
+        return round(self.eta ** round(math.log(iteration, self.eta))) == iteration

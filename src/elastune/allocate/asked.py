@@ -26,11 +26,11 @@ class AsAsked(Allocator):
         widths, failed = dict(view.widths), list(view.failed())
         for trial in sorted(view.waiting, key=lambda trial: -_width(view, trial)):  # the widest are placed first
             widths[trial] = _width(view, trial)
+        machines = sum(bool(machine.trials) for machine in view.machines(0))  # nobody moves because others have left
         if len(widths) > len(view.widths) or failed:
             wanted = Counter([*widths.values(), *(_width(view, trial) for trial in failed)])
-            machines = machines_needed(wanted, self.devices)
-        else:  # nobody moves just because others have left
-            machines = sum(bool(machine.trials) for machine in view.machines(0))
+            wanted.subtract(view.widths[trial] for trial in view.leaving())  # others can have their places
+            machines = max(machines, machines_needed(wanted, self.devices))
         until_s, most, fewest = self._planned(at_s)
         return Target(min(max(machines, fewest), most), widths, wake_s=until_s)
 

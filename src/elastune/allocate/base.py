@@ -27,7 +27,8 @@ class View:
     when those were asked for that are not there yet, and `spent_usd` what has been paid so far for all others; they are
     asked for, because most allocators do without. While a journal is replayed, `recorded` gives the plan that was made
     at this point, to be taken instead of a new one. `failed` has the trials that will be tried again in a while, and
-    `width` says what the algorithm wants a trial to have; None: what the allocator sees fit.
+    `width` says what the algorithm wants a trial to have; None: what the allocator sees fit. `leaving` has those that
+    hold devices and were told to leave them.
     """
 
     free: Width
@@ -40,6 +41,7 @@ class View:
     recorded: Callable[[], Planned] | None = None
     failed: Callable[[], Iterable[str]] = lambda: ()
     width: Callable[[str], Width | None] = lambda trial: None
+    leaving: Callable[[], Iterable[str]] = lambda: ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,6 +235,7 @@ class Controller:
             self._plans.popleft if self._plans else None,
             lambda: (trial for _, _, trial in self._timers if trial is not None and not self.trials[trial].over),
             lambda trial: self.trials[trial].run.width,
+            lambda: (trial for trial in self._schedule.widths if self.trials[trial].leaving),
         )
         target = self._allocator.allocate(view, self._at_s)
         for machines in target.by_pool.values():
