@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.algorithm.histories import play, ready, through_pickle
 
-from elastune.algorithm import ASHA, BOHB, FIFO, Actions, Algorithm, Hyperband, Reported, SuccessiveHalving
+from elastune.algorithm import ASHA, BOHB, FIFO, Actions, Algorithm, Hyperband, HyperSched, Reported, SuccessiveHalving
 from elastune.algorithm.base import NOTHING, AlgorithmEvent
-from elastune.spec import TrialGroup
+from elastune.spec import Limits, Terms, TrialGroup
 
 
 class MedianStopping(Algorithm):
@@ -37,11 +37,17 @@ class MedianStopping(Algorithm):
         return Actions(stops=(event.trial,)) if bad else NOTHING
 
 
+def prepared(algorithm: Algorithm) -> Algorithm:
+    algorithm.prepare(Terms(Limits(200.0, 1.0), machines=4, devices=4, price_usd_per_device_hour=1.0))
+    return algorithm
+
+
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "ASHA": lambda: ASHA(20, 1, 20, 3),
     "BOHB": lambda: BOHB(9, n=25),
     "FIFO": lambda: FIFO(8, 5),
     "Hyperband": lambda: Hyperband(9, eta=3),
+    "HyperSched": lambda: prepared(HyperSched(1, 20, 3)),
     "SuccessiveHalving": lambda: SuccessiveHalving(16, 1, 15, 2),
     "MedianStopping": lambda: MedianStopping(12, 6),
 }
@@ -91,5 +97,5 @@ def test_a_declared_schedule_is_what_is_asked_for(name: str) -> None:
 @every_algorithm
 def test_asking_for_more_when_there_is_no_more_stays_without_answer(name: str) -> None:
     algorithm = ready(ALGORITHMS[name]())
-    play(algorithm, seed=1)
-    assert [run for _ in range(3) for group in algorithm.more(100, 0.0) for run in group] == []
+    history = play(algorithm, seed=1)
+    assert [run for _ in range(3) for group in algorithm.more(100, history.at_s) for run in group] == []

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from elastune.allocate import Allocator, FirstComeFirstServed, Target, View
 from elastune.allocate.base import MachineView
+from elastune.allocate.hypersched import SharedOut, Standing
 from elastune.allocate.planned import Planned
 from elastune.allocate.stepwise import Stepwise
 from elastune.errors import SpecError
@@ -22,13 +23,14 @@ from elastune.profile.latency import constant
 from elastune.profile.scaling import Scaling
 from elastune.spec import Stage
 
+PROFILE, CLOUD = JobProfile(constant(1.0), Scaling({1: 1, 2: 1.8, 4: 3})), Cloud("m", 2, 1.0, boot=constant(2.0))
 ALLOCATORS: dict[str, Callable[[], Allocator]] = {
     "first come, first served": lambda: FirstComeFirstServed(2),
     "first come, first served, with two devices each": lambda: FirstComeFirstServed(2, 2),
     "first come, first served, with a third of a device each": lambda: FirstComeFirstServed(2, Fraction(1, 3)),
+    "shared out": lambda: SharedOut(2, 3, 9.0, 0.5, PROFILE.scaling, Standing({"r0": 3.0, "r2": 1.0, "w1": 2.0})),
 }
 STAGES = (Stage(18, 0, 2), Stage(4, 2, 8), Stage(1, 8, 30))
-PROFILE, CLOUD = JobProfile(constant(1.0), Scaling({1: 1, 2: 1.8, 4: 3})), Cloud("m", 2, 1.0, boot=constant(2.0))
 WITH_MACHINES: dict[str, Callable[[], Allocator]] = {
     **ALLOCATORS,
     "planned": lambda: Planned(STAGES, PROFILE, CLOUD, 9, Goal(40.0)),

@@ -8,6 +8,7 @@ from elastune.algorithm.elastic_hyperband import ElasticHyperband
 from elastune.algorithm.fifo import FIFO
 from elastune.algorithm.halving import SuccessiveHalving
 from elastune.algorithm.hyperband import Hyperband
+from elastune.algorithm.hypersched import HyperSched
 from elastune.algorithm.seer import SEER
 from elastune.algorithm.single import SingleTrial
 from elastune.algorithm.stages import Stages
@@ -23,6 +24,7 @@ __all__ = [
     "ElasticGrid",
     "ElasticHyperband",
     "Ended",
+    "HyperSched",
     "Hyperband",
     "Reported",
     "Run",

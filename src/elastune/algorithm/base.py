@@ -42,11 +42,14 @@ AlgorithmEvent = Reported | Ended | Woken
 
 
 class Actions(msgspec.Struct, frozen=True, gc=False):
-    """What an algorithm answers: groups to train, trials that shall never train again, when to be woken."""
+    """What an algorithm answers: groups to train, trials that shall never train again, when to be woken, and trials
+    whose run shall end with their next report, as if it had been asked for only until there.
+    """
 
     groups: tuple[TrialGroup, ...] = ()
     stops: tuple[str, ...] = ()
     wake_s: float | None = None
+    pauses: tuple[str, ...] = ()
 
 
 NOTHING = Actions()

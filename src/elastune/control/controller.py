@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, ClassVar
 
+import msgspec
+
 from elastune import messages as m
 from elastune.algorithm.base import NOTHING, Algorithm, AlgorithmEvent, Ended, Reported, TrialSource, Woken
 from elastune.allocate.base import Allocator, Target, View
@@ -533,8 +535,18 @@ class Controller:
         for trial_id in actions.stops:
             if not self.trials[trial_id].over:
                 self._over(self.trials[trial_id], "stopped", "not promoted")
+        for trial_id in actions.pauses:
+            self._cut_short(self.trials[trial_id])
         if actions.wake_s is not None:
             heappush(self._timers, (actions.wake_s, self._answer.number(), None))
+
+    def _cut_short(self, trial: Trial) -> None:
+        """The run ends with the next report: where the trial trains, or when it has a place again."""
+        until = trial.iteration + 1
+        if not trial.over and (trial.run.until is None or until < trial.run.until):
+            trial.run = msgspec.structs.replace(trial.run, until=until, final=False)
+            if trial.slots:
+                self._schedule.pause(trial, None)
 
     def _fire_timers(self) -> None:
         while self._timers and self._timers[0][0] <= self._at_s:
