@@ -88,7 +88,7 @@ def small_jobs(draw: st.DrawFn, stages: int, machines: int, varies: bool = False
     """So many stages, of a job for which every plan can be tried; some machines are there or on their way. Where times
     vary there is no minimum charge, because that of an expected age is not the expected one.
     """
-    ages_s = draw(st.lists(st.sampled_from([30.0, 40.0, 90.0, 400.0]), max_size=0 if varies else machines))
+    ages_s = draw(st.lists(st.sampled_from([5.0, 30.0, 40.0, 90.0, 400.0]), max_size=0 if varies else machines))
     asked_s = draw(st.lists(st.sampled_from([0.0, 2.0, 25.0]), max_size=machines - len(ages_s)))
     return Job(
         stages_of(draw(schedules(stages, trials=6, fewest=stages))),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plan.brute import all_plans, follow
-from tests.plan.jobs import small_jobs
+from tests.plan.jobs import small_jobs, stages_of
 
 from elastune.algorithm.halving import halving_stages
 from elastune.plan.estimate import estimate
@@ -68,6 +68,14 @@ def test_costs_are_those_expected_where_times_vary_and_there_is_a_minimum_charge
     assert [each.cost_usd for each in found] == sorted((each.cost_usd for each in found), reverse=True)
     for each in found:
         assert each.cost_usd == pytest.approx(estimate(job, each.plan).mean_usd)
+
+
+@pytest.mark.parametrize("early_release", [True, False])
+def test_the_oldest_machines_go_first_also_where_they_were_awaited_and_others_were_there(early_release: bool) -> None:
+    cloud = Cloud("m", 1, 12.0, boot=constant(30.0), minimum_s=60.0)
+    profile = JobProfile(constant(10.0), Scaling({1: 1.0, 2: 1.0}))
+    job = Job(stages_of([(2, 4), (1, 1)]), profile, cloud, machines=2, held_s=(5.0,), asked_s=(25.0,))
+    check(job, early_release, boot_ahead=False)
 
 
 def test_trials_take_turns_on_all_devices_also_where_these_do_not_divide_them() -> None:

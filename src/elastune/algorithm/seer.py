@@ -144,7 +144,7 @@ class SEER(TimedStages):
         self.t_min = t_min
         self._t_min_s = None if t_min is None else parse_duration(t_min, "t_min")
         self.rank = rank
-        self._extrapolator = make_extrapolator(rank) or LastValue()
+        self._extrapolator = make_extrapolator(rank)
         self._outlook: Outlook | None = None
         self._race = Race(eta, math.inf)
         self._begun_s: dict[str, float] = {}

@@ -14,14 +14,12 @@ __all__ = ["EXTRAPOLATORS", "Extrapolator", "LastValue", "PowerLaw", "Prediction
 EXTRAPOLATORS: dict[str, Callable[[], Extrapolator]] = {"last": LastValue, "power": PowerLaw}
 
 
-def make_extrapolator(value: str | Extrapolator | None) -> Extrapolator | None:
-    """The extrapolator that a name stands for; None: none is wanted."""
-    if value is None or isinstance(value, Extrapolator):
+def make_extrapolator(value: str | Extrapolator) -> Extrapolator:
+    """The extrapolator that a name stands for."""
+    if isinstance(value, Extrapolator):
         return value
     if isinstance(value, str) and value in EXTRAPOLATORS:
         return EXTRAPOLATORS[value]()
     if isinstance(value, str):
-        raise SpecError(f"extrapolate={value!r}: {did_you_mean(value, EXTRAPOLATORS)}")
-    raise SpecError(
-        f"extrapolate={value!r}: must be a name ({', '.join(EXTRAPOLATORS)}) or an object of an Extrapolator class"
-    )
+        raise SpecError(f"rank={value!r}: {did_you_mean(value, EXTRAPOLATORS)}")
+    raise SpecError(f"rank={value!r}: must be a name ({', '.join(EXTRAPOLATORS)}) or an object of an Extrapolator class")

@@ -38,7 +38,7 @@ RECENCY = 10.0
 """A point weighs (k / last)**RECENCY: those of the last tenth of the iterations more than all others together."""
 DOUBT = 12.0
 """A fall is believed by half where its relative standard error is 1 / DOUBT: so much of a misfit is no noise."""
-FEW = 4.0
+FEW = 6.0
 """Of a perfect fit to so few points half is believed."""
 LATE = 0.1
 """The part of the reports, three at least, whose median is the level that a trial is at."""

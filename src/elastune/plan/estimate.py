@@ -52,8 +52,8 @@ class _Machines:
         return int(self._paid_from.shape[1])
 
     def add(self, paid_from: Floats) -> None:
-        """One for each column."""
-        self._paid_from = np.hstack([self._paid_from, paid_from])
+        """One for each column. Those that were awaited may be older than some that are held."""
+        self._paid_from = np.sort(np.hstack([self._paid_from, paid_from]), axis=1)
         self.paid_usd += paid_from.shape[1] * self._cloud.data_usd
         self.changes += [(float(from_s), 1) for from_s in paid_from.mean(axis=0)]
 

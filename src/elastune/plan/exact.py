@@ -131,7 +131,7 @@ class _Search:
             if added > 0:
                 begin_s, added_s = self._first_machines(added)
                 time_s, held_s = self._weigh(begin_s), float(begin_s.mean())
-                age_s = np.hstack([ages + held_s, added_s])
+                age_s = -np.sort(-np.hstack([ages + held_s, added_s]), axis=1)
                 cost_usd = self._rate * (len(job.held_s) * held_s + added_s.sum()) + added * job.cloud.data_usd
             else:
                 time_s, age_s = 0.0, ages[:, released:]
