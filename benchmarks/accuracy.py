@@ -1,9 +1,10 @@
 """Who finds the best model by a deadline and for a budget: SEER's Tables 2 to 4 and its Figure 4, simulated.
 
 SEER against the algorithms of its paper (Random: one configuration on all devices; ASHA, HyperSched and BOHB on a
-cluster of fixed size; elastic Hyperband and elastic grid search) and against random search and Hyperband on that
-cluster, on nine tasks, each with the same seeds. What counts is the best value that was reported by the deadline. All
-pay the same: the budget buys a number of devices until the deadline, and who is elastic may spend it otherwise.
+cluster of fixed size; elastic Hyperband and elastic grid search; SEER itself as it is in the paper) and with its
+additions one by one, on nine tasks, each with the same seeds. What counts is the best value that was reported by the
+deadline. All pay the same: the budget buys a number of devices until the deadline, and who is elastic may spend it
+otherwise.
 
 What is simulated: machines of 4 devices that boot for half of t_min and cost $1 per device and hour, trials that take
 0.05 t_min to start, speed-ups on several devices as published for ResNet18 and ResNet50 (HyperSched, V100) and VGG16
@@ -16,9 +17,10 @@ What is not claimed: nothing is trained here, and the speed-ups are those of oth
 learns the same on any number of devices. The paper's own networks and data (VGG16 on SVHN, ResNet18 on CIFAR-10, BERT
 on MNLI, ...) are not among these, so its accuracies cannot be compared with the values here; who is ahead of whom can.
 
-`seer_best_mean_tasks`: on how many of the `tasks` no baseline's mean is better than SEER's. `seer_worst_gap_in_standard_errors`:
-on the task that is worst for SEER, how far it is behind the best of the baselines (below 0: ahead), in standard errors,
-the larger of the two. "no result": runs without any report by the deadline; they are not in the mean.
+`seer_best_mean_tasks`: on how many of the `tasks` no baseline's mean is better than SEER's (SEER as in the paper is a
+baseline too). `seer_worst_gap_in_standard_errors`: on the task that is worst for SEER, how far it is behind the best
+baseline (below 0: ahead), in standard errors, the larger of the two. "no result": runs without any report by the
+deadline; they are not in the mean.
 
 Figure 4: the same on lcbench-7593 for other deadlines with 16 devices (240 t_min stands for a very long one, where the
 paper expects ASHA to win) and for other budgets by 30 t_min.

@@ -109,6 +109,18 @@ def test_the_plan_in_the_readme_is_what_is_printed_and_what_is_paid(tmp_path: Pa
     assert (round(result.view.at_s), round(result.cost or 0.0, 2)) == (19 * 60 + 18, 12.99)
 
 
+def test_the_plan_by_the_clock_is_what_is_printed_and_costs_what_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = ROOT / "docs" / "best-model.md"
+    monkeypatch.chdir(tmp_path)
+    Path("hour.yaml").write_text(blocks(page, "yaml")[0])
+    printed = CliRunner().invoke(main, ["plan", "hour.yaml"], catch_exceptions=False).stdout
+    assert ["\n".join(map(str.rstrip, printed.splitlines())) + "\n"] == blocks(page, "text")
+    assert CliRunner().invoke(main, ["simulate", "hour.yaml"], catch_exceptions=False).exit_code == 0
+    assert f"${et.load(tmp_path / 'runs' / 'hour').cost:.2f} in a simulation of this plan" in page.read_text()
+
+
 def test_every_field_of_an_experiment_is_in_the_reference() -> None:
     text = (ROOT / "docs" / "experiment-file.md").read_text()
     fields = [name for name in inspect.signature(et.Tuner).parameters if name != "trainable"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pytest
 
 import elastune as et
 
-DIGITS = Path(__file__).parent.parent / "examples" / "digits"
+EXAMPLES = Path(__file__).parent.parent / "examples"
+DIGITS = EXAMPLES / "digits"
 
 
 def run(example: str, folder: Path) -> str:
@@ -44,3 +46,18 @@ def test_the_elastic_network_pauses_and_goes_on_by_itself(tmp_path: Path) -> Non
     assert float(said.split("best accuracy ")[-1].split()[0]) > 0.9
     result = et.load(tmp_path / "runs" / "elastic")
     assert result.status == "succeeded" and result.best_checkpoint()["batches"][0]["epoch"] == 9
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_seer_finds_a_good_network_in_a_minute_and_spends_no_more_than_it_has_said(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "elastune"]
+    env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    told = [str(EXAMPLES / "seer" / "experiment.yaml"), "--json"]
+    planned = subprocess.run([*command, "plan", *told], cwd=tmp_path, env=env, capture_output=True, check=True)
+    forecast = json.loads(planned.stdout)
+    assert (forecast["trials"], forecast["finalists"], forecast["limited_by_machines"]) == (8, 2, False)
+    subprocess.run([*command, "run", *told], cwd=tmp_path, env=env, timeout=240, check=True)
+    result = et.load(tmp_path / "runs" / "seer")
+    assert result.status == "succeeded" and result.best_value > 0.9
+    assert result.view.at_s <= 60 and result.cost <= forecast["cost_usd"]["at_most"]

@@ -37,7 +37,7 @@ ROWS: list[tuple[set[str], set[str]]] = [
 ]
 WIRING = {
     *("__init__", "__main__", "bench", "cli", "config_file", "experiment", "forecast", "planning", "profiling"),
-    *("results", "run_folder", "service", "signals", "simulation", "tuner"),
+    *("results", "run_folder", "service", "signals", "simulation", "timed_forecast", "tuner"),
 }
 SIMULATED = ("cluster/simulated*", "cluster/workload*")
 SIMULATED_ALSO = {"profile", "market", "curve", "space"}

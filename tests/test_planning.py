@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.allocate.planned import forecast_of
 from tests.worlds import world
 
 import elastune as et
@@ -224,7 +225,7 @@ def test_this_plan_is_marked_among_the_deadlines(others: int) -> None:
 def test_the_graph_of_a_forecast_is_that_of_the_plan_of_every_bracket(folder: Path) -> None:
     found = forecast_by_hand()
     assert found.dot() == dot(to_dag(found.jobs[0], GROWING)) and 'label="SCALE 2 machines"' in found.dot()
-    brackets = tuner(folder, algorithm=et.Hyperband(9), deadline="3h").plan()
+    brackets = forecast_of(tuner(folder, algorithm=et.Hyperband(9), deadline="3h"))
     assert len(brackets.jobs) == 3 and brackets.dot().count("digraph plan {") == 3
     assert brackets.dot().count('label="TRAIN') == sum(row["trials"] for row in brackets.stages())
 
@@ -239,7 +240,7 @@ LARGE = Cloud("large", 8, 36.0, request=constant(15.0), boot=constant(15.0))
 def chosen_of(folder: Path, *clouds: Cloud, **changes: Any) -> tuple[str, Forecast]:
     made = tuner(folder, planning=Planning(JOB, clouds), **changes)
     assert made.experiment.cloud is not None
-    return made.experiment.cloud.instance, made.plan()
+    return made.experiment.cloud.instance, forecast_of(made)
 
 
 def test_of_a_list_of_clouds_the_one_with_the_cheapest_plan_is_taken(folder: Path) -> None:

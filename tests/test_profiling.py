@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import ray
+from tests.allocate.planned import forecast_of
 from tests.experiments import elastune, records_in, wait_for, write_experiment
 
 import elastune as et
@@ -77,7 +78,7 @@ def test_a_planned_run_on_machines_that_boot_finishes_as_planned_with_its_plan_i
     profile = JobProfile(constant(STEP_S), Scaling({1: 1, 2: SPEEDUP}), start=constant(0.05))
     cloud = Cloud("local", 2, 2.0, request=constant(0.1), boot=constant(8.0), minimum_s=0.0)
     planned = tuner(tmp_path, machines=2, provider="local", boot="8s", deadline="3m", planning=Planning(profile, cloud))
-    expected = planned.plan()
+    expected = forecast_of(planned)
     result = planned.fit(progress=False)
     assert result.status == "succeeded" and "rehearsal" not in result.view.started.experiment
     plans = [plan for _, plan in result.view.plans]

@@ -79,7 +79,7 @@ def run(experiment: Path, storage: Path | None, journal: str | None, as_json: bo
     from elastune.config_file import load_experiment
 
     tuner, _ = load_experiment(experiment, with_trainable=True, storage=storage, journal=journal)
-    if tuner.experiment.cloud is not None and not quiet and not as_json:
+    if tuner.has_plan and not quiet and not as_json:
         Console(stderr=True).print(tuner.plan().tables(), "")
     if not quiet and not as_json:
         click.echo(f"run {tuner.path}; if it is cut short, go on with: elastune resume {tuner.path}", err=True)
@@ -149,7 +149,8 @@ def profile(
 def plan(experiment: Path, as_json: bool, plot: Path | None) -> None:
     """What an EXPERIMENT would take and cost, stage by stage, and what every other deadline would cost.
 
-    Nothing is started. Exit code 3: no plan meets the deadline or the budget.
+    Of an algorithm that plans by the clock, such as SEER: its rounds, and what they take and cost at most. Nothing is
+    started. Exit code 3: no plan meets the deadline or the budget.
     """
     from elastune.config_file import load_experiment
 

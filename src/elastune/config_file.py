@@ -69,12 +69,14 @@ def load_experiment(
 ) -> tuple[Tuner, Simulation]:
     """The tuner and the simulation that a file describes. What the command line says goes before what the file says.
 
-    With `planned` false the planning section is left out: what it rests on is yet to be measured.
+    With `planned` false all that needs a plan is left out, which are the algorithm and the limits too: what it rests on
+    is yet to be measured.
     """
     fields, simulation = _read(path, set(inspect.signature(Tuner).parameters) - ONLY_IN_PYTHON, "algorithm")
     fields["algorithm"] = _one_of(ALGORITHMS, fields["algorithm"], f"{path}: algorithm")
     if not planned:
-        fields.pop("planning", None)
+        fields = {name: given for name, given in fields.items() if name not in ("planning", "deadline", "budget")}
+        fields["algorithm"] = FIFO(1)
     fields |= {name: given for name, given in (("storage", storage), ("journal", journal)) if given is not None}
     trainable = fields.pop("trainable", None)
     loaded = _load_trainable(trainable, path) if with_trainable else None

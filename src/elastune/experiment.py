@@ -78,6 +78,13 @@ class Experiment:
         algorithm.setup(source)
         return Controller(self.settings, algorithm, allocator, source)
 
+    def terms(self) -> Terms:
+        """What an algorithm that plans itself is told."""
+        price_usd = self.settings.price_usd_per_device_hour
+        return _terms(
+            self.settings.limits, self.machines, self.devices, price_usd, self.boot_s, self.profile, self.cloud
+        )
+
     def describe(self) -> dict[str, Any]:
         """For people who read the journal."""
         return {

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import cloudpickle
 
 from elastune.algorithm.base import Algorithm
+from elastune.algorithm.elastic_hyperband import ByTheClock
 from elastune.allocate import Allocator
 from elastune.allocate.planned import Planned
 from elastune.cluster.base import Cluster
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from elastune.forecast import Forecast
     from elastune.profiling import Profiled
     from elastune.provider import Provider
+    from elastune.timed_forecast import TimedForecast
 
 log = logging.getLogger("elastune")
 
@@ -181,14 +183,28 @@ class Tuner:
         simulation.check(self.experiment)
         return self._run(progress, simulation)
 
-    def plan(self) -> Forecast:
-        """What the run is expected to take and to cost, and what every other deadline would cost. Nothing starts."""
-        from elastune.forecast import forecast
+    @property
+    def has_plan(self) -> bool:
+        """Whether `plan` can say what the run takes."""
+        return isinstance(self.experiment.allocator, Planned) or isinstance(self.experiment.algorithm, ByTheClock)
 
-        allocator = self.experiment.allocator
-        if not isinstance(allocator, Planned):
-            raise SpecError("there is nothing to plan with: give planning=Planning(profile=..., cloud=...)")
-        return forecast(allocator)
+    def plan(self) -> Forecast | TimedForecast:
+        """What the run is expected to take and to cost, and what every other deadline would cost; of an algorithm that
+        plans by the clock, such as SEER, what it takes and costs at most. Nothing starts.
+        """
+        from elastune.forecast import forecast
+        from elastune.timed_forecast import timed_forecast
+
+        experiment = self.experiment
+        if isinstance(experiment.allocator, Planned):
+            return forecast(experiment.allocator)
+        if isinstance(experiment.algorithm, ByTheClock):
+            instance = None if experiment.cloud is None else experiment.cloud.instance
+            return timed_forecast(experiment.algorithm, experiment.terms(), instance)
+        raise SpecError(
+            "there is nothing to plan with: give planning=Planning(profile=..., cloud=...), or an algorithm that plans "
+            "by the clock, such as SEER"
+        )
 
     def profile(self, seconds: Duration = 20.0, widths: Sequence[int] | None = None, progress: bool = True) -> Profiled:
         """Measure how the training scales, on the machines of this experiment: at widths 1, 2, 4, ... for some time

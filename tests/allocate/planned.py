@@ -14,6 +14,7 @@ import elastune as et
 from elastune.algorithm import Algorithm
 from elastune.allocate.planned import Planned
 from elastune.cluster.simulated import Fault
+from elastune.forecast import Forecast
 from elastune.plan.goal import Goal
 from elastune.planning import Planning
 from elastune.profile.cloud import Cloud
@@ -22,6 +23,13 @@ from elastune.profile.latency import constant
 from elastune.profile.scaling import Scaling
 
 PERFECT = JobProfile(constant(1.0), Scaling({1: 1, 64: 64}))
+
+
+def forecast_of(tuner: et.Tuner) -> Forecast:
+    """Of an experiment that is planned stage by stage."""
+    found = tuner.plan()
+    assert isinstance(found, Forecast)
+    return found
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from statistics import fmean
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.allocate.planned import PERFECT, planned_tuner, planned_world
+from tests.allocate.planned import PERFECT, forecast_of, planned_tuner, planned_world
 from tests.plan.jobs import clouds, jobs, profiles, schedules
 from tests.worlds import KEY, Session, World, assert_sound, winner
 
@@ -77,9 +77,9 @@ def test_where_nothing_varies_a_run_takes_and_costs_what_was_forecast(
     deadline_s = None
     if share is not None:
         with planned_tuner(algorithm, profile, cloud, machines, **planning) as free:
-            deadline_s = a_deadline([time_s for time_s, _ in free.plan().deadlines], share)
+            deadline_s = a_deadline([time_s for time_s, _ in forecast_of(free).deadlines], share)
     with planned_tuner(algorithm, profile, cloud, machines, deadline_s, **planning) as tuner:
-        forecast, result = tuner.plan(), tuner.simulate(Simulation())
+        forecast, result = forecast_of(tuner), tuner.simulate(Simulation())
     assert result.status == "succeeded"
     assert result.view.at_s == pytest.approx(forecast.time_s.mean(), rel=1e-6, abs=1e-6)
     assert result.cost == pytest.approx(forecast.cost_usd.mean(), rel=1e-6, abs=1e-6)
@@ -99,7 +99,7 @@ def test_a_machine_that_boots_as_long_as_the_stage_or_longer_is_asked_for_when_t
     for replan in (True, False):
         algorithm = et.Stages([(1, 4), (1, 60)])
         with planned_tuner(algorithm, SLOW_IN_TWO, cloud, 2, finish_s + 0.1, replan=replan) as tuner:
-            (chosen,) = tuner.plan().chosen
+            (chosen,) = forecast_of(tuner).chosen
             assert [(stage.machines, stage.ask_s) for stage in chosen.plan.stages] == [(1, None), (2, 0.0)]
             result = tuner.simulate(Simulation())
         assert result.status == "succeeded" and result.view.at_s == pytest.approx(finish_s)
@@ -129,7 +129,7 @@ def test_brackets_side_by_side_take_and_cost_what_was_forecast_each_on_machines_
 ) -> None:
     algorithm, planning = et.Hyperband(R, eta=eta), {"replan": replan, "boot_ahead": boot_ahead}
     with planned_tuner(algorithm, profile, cloud, 12, **planning) as free:
-        deadline_s = a_deadline([time_s for time_s, _ in free.plan().deadlines], share)
+        deadline_s = a_deadline([time_s for time_s, _ in forecast_of(free).deadlines], share)
     with planned_tuner(algorithm, profile, cloud, 12, deadline_s, **planning) as tuner:
         forecast, result = tuner.plan(), tuner.simulate(Simulation())
     assert result.status == "succeeded"
@@ -328,7 +328,7 @@ def test_a_profile_that_is_too_fast_by_a_third_is_made_up_for_where_a_plan_exist
     saved = 0
     for stages in ([(32, 1), (10, 3), (3, 9), (1, 37)], [(16, 4), (6, 8), (2, 16)], [(32, 4), (10, 12), (3, 36)]):
         with planned_tuner(et.Stages(stages), TRUTH, P3, 64) as tuner:
-            soonest_s = tuner.plan().deadlines[0][0]
+            soonest_s = forecast_of(tuner).deadlines[0][0]
         for factor in (1.2, 1.3, 1.4, 1.6, 2.0):
             possible.clear()
             ends = outcome(et.Stages(stages), factor * soonest_s, replan=True)

@@ -51,10 +51,10 @@ class ElasticHyperband(Algorithm):
             more = largest(1.0, max(1.0, most), lambda more: self._affords(window, R, more, least_s)) or 1.0
         stages = self._stages(window, R, more, least_s)
         self.brackets = tuple(map(TimedStages, stages))
-        return AsAsked(terms.devices, _held(stages, terms.devices))
+        return AsAsked(terms.devices, machines_held(stages, terms.devices))
 
     def _affords(self, window: Window, R: float, more: float, least_s: float) -> bool:
-        held = _held(self._stages(window, R, more, least_s), window.terms.devices)
+        held = machines_held(self._stages(window, R, more, least_s), window.terms.devices)
         return max(machines for _, machines in held) <= window.terms.machines and window.cost(held) <= window.budget
 
     def _stages(self, window: Window, R: float, more: float, least_s: float) -> list[tuple[TimedStage, ...]]:
@@ -87,7 +87,11 @@ class ElasticHyperband(Algorithm):
         return NOTHING if isinstance(event, Woken) else self._bracket_of[event.trial].on(event, at_s)
 
 
-def _held(brackets: Sequence[tuple[TimedStage, ...]], devices: int) -> list[tuple[float, int]]:
+ByTheClock = TimedStages | ElasticHyperband
+"""Those whose rounds, machines and cost are known before the run."""
+
+
+def machines_held(brackets: Sequence[tuple[TimedStage, ...]], devices: int) -> list[tuple[float, int]]:
     """How many machines all brackets together hold until when."""
     stages = [stage for bracket in brackets for stage in bracket]
     held = []

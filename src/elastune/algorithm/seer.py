@@ -25,6 +25,7 @@ from elastune.spec import Run, Terms, TrialGroup, require_int, require_number
 from elastune.units import format_duration, parse_duration
 
 ROUNDING = 1e-9
+LONGER, NEARLY = 1.5, 0.9
 FEW = 4
 """Of fewer trials that have trained as long none is said to be behind."""
 
@@ -160,15 +161,28 @@ class SEER(TimedStages):
         self._check(window, t_min_s)
         first_s = next(t_min_s * many for many in self._first_rounds() if self._is_possible(window, t_min_s * many))
         self._race = Race(self.eta, min(2 * t_min_s, first_s))
-        self.plan = self._affordable(window, first_s + terms.start_s)
-        if self.race:
-            self.plan = _narrow_at_first(self.plan, window.at_least(self.p_min))
-        if self.fill:
-            self.plan = fill(window, self.plan, self._p_max(window))
+        self.plan = self._best_plan(window, first_s + terms.start_s)
         if not isinstance(self._extrapolator, LastValue):
             widest = max(bracket.width for stage in self.plan for bracket in stage.brackets)
             self._outlook = Outlook(self._extrapolator, terms.speedup or float, widest, self.plan[-1].until_s)
         return self.allocator(terms.devices)
+
+    def _best_plan(self, window: Window, least_s: float) -> tuple[TimedStage, ...]:
+        """Where there are too few machines for a first round of many short trials, a longer one of fewer trials makes
+        more of them: the first that spends nearly as much as any.
+        """
+        plans = [self._make_plan(window, least_s)]
+        if plans[0][0].machines == window.terms.machines:
+            while (least_s := least_s * LONGER) < window.seconds and self._is_possible(window, least_s):
+                plans.append(self._make_plan(window, least_s))
+        costs = [window.cost([(stage.until_s, stage.machines) for stage in plan]) for plan in plans]
+        return next(plan for plan, cost in zip(plans, costs, strict=True) if cost >= NEARLY * max(costs))
+
+    def _make_plan(self, window: Window, least_s: float) -> tuple[TimedStage, ...]:
+        plan = self._affordable(window, least_s)
+        if self.race:
+            plan = _narrow_at_first(plan, window.at_least(self.p_min))
+        return fill(window, plan, self._p_max(window)) if self.fill else plan
 
     def _affordable(self, window: Window, least_s: float) -> tuple[TimedStage, ...]:
         """For as much of the budget as whole machines and their boots leave for training."""

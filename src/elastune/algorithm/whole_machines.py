@@ -36,7 +36,7 @@ def fill(window: Window, stages: Sequence[TimedStage], p_max: float) -> tuple[Ti
     def grow(place: int) -> bool:
         """Use the machines of a round as far as they go."""
         wanted = list(widths[place])
-        if place == len(stages) - 1:
+        if 0 < place == len(stages) - 1:
             for rank in range(len(wanted)):
                 while (wider := window.usable(min(2 * wanted[rank], p_max))) > wanted[rank]:
                     tried = [*wanted[:rank], wider, *wanted[rank + 1 :]]

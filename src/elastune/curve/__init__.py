@@ -22,4 +22,6 @@ def make_extrapolator(value: str | Extrapolator) -> Extrapolator:
         return EXTRAPOLATORS[value]()
     if isinstance(value, str):
         raise SpecError(f"rank={value!r}: {did_you_mean(value, EXTRAPOLATORS)}")
-    raise SpecError(f"rank={value!r}: must be a name ({', '.join(EXTRAPOLATORS)}) or an object of an Extrapolator class")
+    raise SpecError(
+        f"rank={value!r}: must be a name ({', '.join(EXTRAPOLATORS)}) or an object of an Extrapolator class"
+    )
