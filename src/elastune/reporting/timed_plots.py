@@ -80,7 +80,7 @@ def devices_over_time(strips: Sequence[Strip], held: Held, ready_s: float, deadl
     axes.set_xlim(0, deadline_s / unit_s * 1.02)
     axes.set_ylim(0, max(devices for _, devices in held) * 1.06)
     axes.set_xlabel(f"time since the start ({unit})")
-    axes.set_ylabel("devices (3 x 4: three trials with four each)")
+    axes.set_ylabel("devices")
     axes.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10], integer=True))
     axes.grid(visible=False)
