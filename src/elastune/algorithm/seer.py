@@ -21,11 +21,14 @@ from elastune.algorithm.whole_machines import fill
 from elastune.allocate import Allocator
 from elastune.curve import Extrapolator, LastValue, make_extrapolator
 from elastune.errors import SpecError
+from elastune.place import machines_needed
 from elastune.spec import Run, Terms, TrialGroup, require_int, require_number
 from elastune.units import format_duration, parse_duration
 
 ROUNDING = 1e-9
 LONGER, NEARLY = 1.5, 0.9
+LATE = 0.25
+"""The part of the budget for the second half, where there are no more than two halves."""
 FEW = 4
 """Of fewer trials that have trained as long none is said to be behind."""
 
@@ -107,7 +110,8 @@ class SEER(TimedStages):
     Two additions to the paper can be left out. With `fill` what would stand idle on whole machines, and what is left of
     the budget, goes to more and wider trials. With `race` devices do not wait for the end of a round: where a trial has
     come to its own end, or in the first round is behind those that have trained as long, a new one begins. The first
-    round is longer for that, its trials are narrow, and a searcher that learns has something to learn from.
+    round is longer for that, half of the time if the deadline is short, its trials are narrow, and a searcher that
+    learns has something to learn from.
 
     `rank` says what trials are ranked by at the end of a round: "last", their last value, or "power", where it will be
     at the end of the run by a power law, or an `Extrapolator`.
@@ -176,7 +180,33 @@ class SEER(TimedStages):
             while (least_s := least_s * LONGER) < window.seconds and self._is_possible(window, least_s):
                 plans.append(self._make_plan(window, least_s))
         costs = [window.cost([(stage.until_s, stage.machines) for stage in plan]) for plan in plans]
-        return next(plan for plan, cost in zip(plans, costs, strict=True) if cost >= NEARLY * max(costs))
+        found = next(plan for plan, cost in zip(plans, costs, strict=True) if cost >= NEARLY * max(costs))
+        if self.race and len(found) == 1 and window.seconds / 2 >= self._race.patience_s + window.terms.start_s:
+            return self._halves(window) or found
+        return found
+
+    def _halves(self, window: Window) -> tuple[TimedStage, ...] | None:
+        """Where there is time for one round only: explore until half-time, then train the best of all on many devices
+        each, for a part of the budget.
+        """
+        middle_s, narrow = window.begin_s + window.seconds / 2, window.at_least(self.p_min)
+        wide = max(narrow, window.usable(min(self.p_max or window.terms.devices, window.most_devices)))
+        best = LATE * window.device_s / (window.seconds / 2 * wide)
+        best = int(max(1, min(best, window.most_devices // wide)))
+
+        def halves(trials: float) -> tuple[TimedStage, ...]:
+            many, few = int(trials), min(best, int(trials))
+            devices = window.terms.devices
+            return (
+                TimedStage(
+                    window.begin_s, middle_s, (Bracket(many, narrow, few),), machines_needed({narrow: many}, devices)
+                ),
+                TimedStage(middle_s, window.end_s, (Bracket(few, wide, few),), machines_needed({wide: few}, devices)),
+            )
+
+        most = window.device_s / (window.seconds / 2 * narrow) + 1
+        trials = largest(1, most, lambda trials: window.affords(halves(trials)))
+        return None if trials is None else halves(trials)
 
     def _make_plan(self, window: Window, least_s: float) -> tuple[TimedStage, ...]:
         plan = self._affordable(window, least_s)
