@@ -39,7 +39,8 @@ from _figures import Figure, print_figures
 from numpy.typing import NDArray
 
 from elastune.cluster.workload_lcbench import EPOCHS, SPACE, LCBench
-from elastune.curve import Extrapolator, LastValue, PowerLaw
+from elastune.curve import Extrapolator, LastValue
+from elastune.curve.power import PowerLaw
 
 CIFAR, LCBENCH = "lc_cifar10_cnn_klein/curves.jsonl.gz", "lc_lcbench_surrogate"
 TASKS = ("189873", "168908", "7593", "189866", "189908", "189354")

@@ -35,7 +35,7 @@ SEER_FILE = """
 name: exp
 space: {lr: {loguniform: [1e-4, 1e-1]}}
 metric: loss
-algorithm: {SEER: {eta: 2, t_min: 1m}}
+algorithm: {SEER: {eta: 2, t_min: 1m, race: false}}
 deadline: 10m
 budget: 80 device-minutes
 cluster: {machines: 100, devices: 1}
@@ -169,7 +169,7 @@ def test_who_goes_on_without_a_place_in_its_bracket_has_come_from_another() -> N
     ("algorithm", "changes"),
     [
         (PAPER, {"price": "$1"}),
-        (et.SEER(eta=2, t_min="1m"), {"price": "$1", "devices": 4}),
+        (et.SEER(eta=2, t_min="1m", race=False), {"price": "$1", "devices": 4}),
         (et.SEER(race=False), {"deadline": "60m", "budget": "$16", "price": "$1", "devices": 4}),
         (et.ElasticHyperband(), {"deadline": "60m", "budget": "$16", "price": "$1", "devices": 4}),
         (et.ElasticGrid(), {"deadline": "60m", "budget": "$16", "price": "$1", "devices": 4}),
@@ -243,7 +243,7 @@ def test_the_plan_as_json_agrees_with_the_table_and_with_python(tmp_path: Path) 
     assert f"at most {found['device_s']['at_most'] / 60:.4g} device-minutes of 80" in said.stdout
     assert found["machine"] == {"type": None, "devices": 1, "price_usd_per_hour": 0, "at_most": 100, "ready_s": 3}
     assert found["held"][0]["machines"] == max(row["machines"] for row in found["stages"])
-    python = forecast(et.SEER(eta=2, t_min="1m")).to_dict()
+    python = forecast(et.SEER(eta=2, t_min="1m", race=False)).to_dict()
     assert {name: found[name] for name in python} == json.loads(json.dumps(python))
 
 

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastune.errors import SpecError
-from elastune.units import format_duration, format_money, parse_duration, parse_money
+from elastune.units import (
+    format_device_time,
+    format_duration,
+    format_money,
+    parse_device_time,
+    parse_duration,
+    parse_money,
+)
 
 
 @pytest.mark.parametrize(
@@ -132,3 +139,51 @@ def test_nothing_may_cost_nothing_where_that_makes_sense() -> None:
     for value in (-1, "", "free", False, math.nan):
         with pytest.raises(SpecError):
             parse_money(value, zero=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("80 device-minutes", 4800),
+        ("1 device-minute", 60),
+        ("2 device-hours", 7200),
+        ("1.5 Device-Hours", 5400),
+        (" 30 device seconds ", 30),
+        ("10device-hours", 36_000),
+    ],
+)
+def test_time_on_devices_is_read_as_seconds(value: str, seconds: float) -> None:
+    assert parse_device_time(value) == seconds
+
+
+@pytest.mark.parametrize(
+    "value", ["$20", "80 minutes", "80 gpu-minutes", "device-minutes", "-5 device-minutes", 80, None]
+)
+def test_what_is_no_time_on_devices_is_left_to_others(value: object) -> None:
+    assert parse_device_time(value) is None
+
+
+@pytest.mark.parametrize("value", ["0 device-minutes", "9" * 400 + " device-hours"])
+def test_a_time_on_devices_that_cannot_be_is_refused_by_its_name(value: str) -> None:
+    with pytest.raises(SpecError, match=r"^budget='.* device-.*': must be a positive time on devices such as"):
+        parse_device_time(value, "budget")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (4800, "80 device-minutes"),
+        (90, "1.5 device-minutes"),
+        (4 * 3600, "240 device-minutes"),
+        (5 * 3600, "5 device-hours"),
+        (123_456 * 3600, "123,456 device-hours"),
+        (0, "0 device-minutes"),
+    ],
+)
+def test_time_on_devices_is_written_for_people(seconds: float, text: str) -> None:
+    assert format_device_time(seconds) == text
+
+
+@given(st.floats(1, 3e6))
+def test_written_time_on_devices_is_read_back_but_for_rounding(seconds: float) -> None:
+    assert parse_device_time(format_device_time(seconds).replace(",", "")) == pytest.approx(seconds, rel=1e-3)

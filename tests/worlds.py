@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from elastune.record.journal import MemoryJournal
 from elastune.record.projection import RunView
 from elastune.search import Searcher, make_searcher
 from elastune.space import Space, loguniform, uniform
-from elastune.spec import Limits, Mode, Retention, Settings
+from elastune.spec import Limits, Mode, Retention, Settings, Terms
 
 KEY = "the key of the snapshots"
 SPACE = Space({"lr": loguniform(1e-4, 1e-1), "momentum": uniform(0.0, 0.99)})
@@ -113,6 +114,7 @@ def world(
     seed: int = 0,
     deadline_s: float | None = None,
     budget_usd: float | None = None,
+    budget_device_s: float | None = None,
     price: float = 0.0,
     max_retries: int = 3,
     grace_s: float = 30.0,
@@ -129,9 +131,8 @@ def world(
     with_checkpoints: bool = True,
 ) -> World:
     """Steps of synthetic trials take one second; machines come at once, cost nothing and live for ever."""
-    settings = Settings(
-        "t", metric, mode, Limits(deadline_s, budget_usd), price, max_retries, grace_s, retention=retention
-    )
+    limits = Limits(deadline_s, budget_usd, budget_device_s)
+    settings = Settings("t", metric, mode, limits, price, max_retries, grace_s, retention=retention)
     experiment = Experiment(
         settings,
         space,
@@ -160,6 +161,39 @@ def world(
     return World(experiment, cluster)
 
 
+def timed_world(
+    algorithm: Algorithm,
+    *,
+    deadline_s: float,
+    budget_usd: float | None = None,
+    budget_device_s: float | None = None,
+    price: float = 0.0,
+    machines: int = 1000,
+    devices: int = 1,
+    request_s: float = 0.0,
+    boot_s: float = 0.0,
+    start_s: float = 0.0,
+    **more: Any,
+) -> World:
+    """For algorithms that plan machines and widths themselves: they are told what the world is like."""
+    algorithm, limits = copy.deepcopy(algorithm), Limits(deadline_s, budget_usd, budget_device_s)
+    allocator = algorithm.prepare(Terms(limits, machines, devices, price, ready_s=request_s + boot_s, start_s=start_s))
+    return world(
+        algorithm,
+        allocator=allocator,
+        deadline_s=deadline_s,
+        budget_usd=budget_usd,
+        budget_device_s=budget_device_s,
+        price=price,
+        machines=machines,
+        devices=devices,
+        request_s=request_s,
+        boot_s=boot_s,
+        start_s=start_s,
+        **more,
+    )
+
+
 def started(settings: Settings, seed: int = 0) -> m.RunStarted:
     limits = settings.limits
     return m.RunStarted(
@@ -173,6 +207,7 @@ def started(settings: Settings, seed: int = 0) -> m.RunStarted:
         started_unix_s=0.0,
         experiment={},
         versions={},
+        budget_device_s=limits.budget_device_s,
     )
 
 

@@ -155,6 +155,8 @@ def make_experiment(
         _check_planning(planning, devices_per_trial, allocator, price)
         if plans_itself(algorithm):
             profile, cloud = _one_cloud(planning, algorithm)
+        elif limits.budget_device_s is not None:
+            raise SpecError(f"planning and budget={budget!r}: a plan is made in dollars: give the budget as '$20'")
         else:
             allocator = planned = planning.allocator(algorithm, machines, limits, seed)
             profile, cloud = planned.profile, planned.cloud
@@ -227,12 +229,12 @@ def plans_itself(algorithm: Algorithm) -> bool:
 
 
 def _limits(deadline: Duration | None, budget: Money | None) -> Limits:
-    device_s = parse_device_time(budget)
-    return Limits(
-        None if deadline is None else parse_duration(deadline, "deadline"),
-        None if budget is None or device_s is not None else parse_money(budget, "budget"),
-        device_s,
-    )
+    device_s = parse_device_time(budget, "budget")
+    try:
+        budget_usd = None if budget is None or device_s is not None else parse_money(budget, "budget")
+    except SpecError as error:
+        raise SpecError(f'{error}, or a time on devices such as "80 device-minutes"') from None
+    return Limits(None if deadline is None else parse_duration(deadline, "deadline"), budget_usd, device_s)
 
 
 def _terms(

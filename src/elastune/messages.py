@@ -84,6 +84,7 @@ class RunStarted(Event, frozen=True, gc=False):
     versions: dict[str, str]
     checkpoints: str | None = None
     """Where the checkpoints are, if not in the run's folder."""
+    budget_device_s: float | None = None
 
 
 class RunResumed(Event, frozen=True, gc=False):

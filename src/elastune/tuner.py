@@ -69,9 +69,9 @@ class Tuner:
     """Tunes a training function.
 
     `trainable` is a function of a configuration that calls `elastune.report`, or a `Trainable` class. `deadline` is
-    a duration ("20m"), `budget` an amount ("$20") that is spent at `price` per device and hour. Everything a run
-    needs to be resumed is kept in a folder of its own under `storage`; the journal may live in PostgreSQL instead
-    (`journal="postgresql://..."`).
+    a duration ("20m"), `budget` an amount ("$20") that is spent at `price` per device and hour, or a time on devices
+    ("80 device-minutes"). Everything a run needs to be resumed is kept in a folder of its own under `storage`; the
+    journal may live in PostgreSQL instead (`journal="postgresql://..."`).
     """
 
     def __init__(
@@ -399,6 +399,7 @@ class Tuner:
             checkpoints=self.experiment.checkpoints,
             experiment=self.experiment.describe() | ({} if rehearsal is None else {"rehearsal": rehearsal}),
             versions=_versions(),
+            budget_device_s=settings.limits.budget_device_s,
         )
 
 

@@ -51,10 +51,11 @@ def parse_money(value: object, name: str = "amount", zero: bool = False) -> floa
     return _positive(number, f'{name}={value!r}: must be {wanted} US dollars such as "$20" or "20 USD"')
 
 
-def parse_device_time(value: object) -> float | None:
+def parse_device_time(value: object, name: str = "amount") -> float | None:
     """Seconds of devices of "80 device-minutes" or "2 device-hours"; None for what is no such thing."""
     if isinstance(value, str) and (found := _DEVICE_TIME.fullmatch(value.strip().lower())):
-        return _positive(float(found[1]) * _UNITS_S[found[2][0]], f"{value!r}: must be above 0")
+        number = float(found[1]) * _UNITS_S[found[2][0]]
+        return _positive(number, f'{name}={value!r}: must be a positive time on devices such as "80 device-minutes"')
     return None
 
 
@@ -94,8 +95,8 @@ def format_duration(seconds: float) -> str:
 
 def format_device_time(seconds: float) -> str:
     """ "80 device-minutes", and what is longer than four hours in hours."""
-    hours = seconds / 3600
-    return f"{hours:.4g} device-hours" if hours > 4 else f"{seconds / 60:.4g} device-minutes"
+    amount, unit = (seconds / 3600, "hours") if seconds > 4 * 3600 else (seconds / 60, "minutes")
+    return f"{amount:,.0f} device-{unit}" if amount >= 1000 else f"{amount:.4g} device-{unit}"
 
 
 def format_money(usd: float) -> str:

@@ -92,6 +92,8 @@ def play(
         events: list[Reported | Ended] = [Reported(run.trial, iteration, loss)]
         if rng.random() < fail:  # it fails, or its function returns early
             events = [Ended(run.trial, iteration, rng.choice([None, loss]), over=True)]
+        elif run.until is None and rng.random() < 0.3:  # its time is over, perhaps before it has reported
+            events = [Ended(run.trial, 0, None)] if iteration == 1 else [*events, Ended(run.trial, iteration, loss)]
         elif iteration == run.until or run.trial in pausing:
             events.append(Ended(run.trial, iteration, loss))
         for event in events:

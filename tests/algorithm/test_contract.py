@@ -10,7 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.algorithm.histories import play, ready, through_pickle
 
-from elastune.algorithm import ASHA, BOHB, FIFO, Actions, Algorithm, Hyperband, HyperSched, Reported, SuccessiveHalving
+from elastune.algorithm import (
+    ASHA,
+    BOHB,
+    FIFO,
+    SEER,
+    Actions,
+    Algorithm,
+    ElasticGrid,
+    ElasticHyperband,
+    Hyperband,
+    HyperSched,
+    Reported,
+    SingleTrial,
+    SuccessiveHalving,
+)
 from elastune.algorithm.base import NOTHING, AlgorithmEvent
 from elastune.spec import Limits, Terms, TrialGroup
 
@@ -45,9 +59,13 @@ def prepared(algorithm: Algorithm) -> Algorithm:
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "ASHA": lambda: ASHA(20, 1, 20, 3),
     "BOHB": lambda: BOHB(9, n=25),
+    "ElasticGrid": lambda: prepared(ElasticGrid()),
+    "ElasticHyperband": lambda: prepared(ElasticHyperband(eta=2, t_min=20.0)),
     "FIFO": lambda: FIFO(8, 5),
     "Hyperband": lambda: Hyperband(9, eta=3),
     "HyperSched": lambda: prepared(HyperSched(1, 20, 3)),
+    "SEER": lambda: prepared(SEER(eta=2, t_min=10.0)),
+    "SingleTrial": lambda: prepared(SingleTrial()),
     "SuccessiveHalving": lambda: SuccessiveHalving(16, 1, 15, 2),
     "MedianStopping": lambda: MedianStopping(12, 6),
 }
@@ -71,17 +89,19 @@ def test_pickling_after_any_call_changes_nothing(name: str, seed: int, devices: 
 def test_runs_are_in_order(name: str, seed: int, devices: int, fail: float) -> None:
     """A trial is never asked to go back, to go on after its final run, or to go on after it failed or was stopped."""
     history = play(ready(ALGORITHMS[name]()), seed=seed, devices=devices, fail=fail)
-    untils: dict[str, list[int]] = {}
+    untils: dict[str, list[float]] = {}
     final: set[str] = set()
+    over = {end.trial for end in history.ends if end.over}
     for run in history.runs:
         before = untils.setdefault(run.trial, [0])
-        assert run.until is not None and run.until > before[-1] and run.trial not in final
-        before.append(run.until)
+        until = run.until_s if run.until is None else run.until
+        assert until is not None and until > before[-1] and run.trial not in final
+        before.append(until)
         if run.final:
             final.add(run.trial)
-    for end in history.ends:
-        if end.over:
-            assert untils[end.trial][-2] < end.iteration <= untils[end.trial][-1], "it went on after it was over"
+    for trial in over:
+        ends = [end for end in history.ends if end.trial == trial]
+        assert len(ends) == len(untils[trial]) - 1 and ends[-1].over, "it went on after it was over"
 
 
 @every_algorithm

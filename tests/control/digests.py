@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from tests.worlds import World, world
+from tests.worlds import World, timed_world, world
 
-from elastune.algorithm import ASHA, BOHB, Hyperband, SuccessiveHalving
+from elastune.algorithm import ASHA, BOHB, SEER, ElasticHyperband, Hyperband, SuccessiveHalving
 from elastune.cluster.simulated import Fault
 
 FAULTS = [Fault(4.0, "lose", "n0", 1.5), Fault(9.0, "kill", "t-00003"), Fault(12.0, "lose", "n1")]
@@ -26,6 +26,19 @@ def worlds(seed: int) -> dict[str, World]:
             stragglers=0.4,
             lifetime_s=30.0,
             checkpoint_every_s=2.0,
+        ),
+        "SEER, faults and stragglers": timed_world(
+            SEER(eta=2, t_min=4.0),
+            deadline_s=60.0,
+            budget_device_s=900.0,
+            devices=3,
+            seed=seed,
+            faults=FAULTS,
+            stragglers=0.4,
+            boot_s=2.0,
+        ),
+        "elastic Hyperband": timed_world(
+            ElasticHyperband(eta=2, t_min=4.0), deadline_s=60.0, budget_device_s=600.0, devices=2, seed=seed
         ),
     }
 

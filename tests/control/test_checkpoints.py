@@ -100,16 +100,23 @@ def assert_checkpoints_are_there_when_they_are_needed(session: Session) -> None:
     """No start from a checkpoint that was dropped or never made; no drop of the newest one of a trial that runs."""
     newest: dict[str, m.Checkpoint] = {}
     there: set[str] = set()
-    running: set[str] = set()
+    running: dict[str, tuple[m.Slot, ...]] = {}
     for record in session.records:
         for event in record.events:
-            if isinstance(event, m.TrialCheckpointed | m.TrialPaused | m.TrialReturned) and event.checkpoint:
+            with_one = m.TrialCheckpointed | m.TrialResized | m.TrialPaused | m.TrialReturned
+            if isinstance(event, with_one) and event.checkpoint:
                 there.add(event.checkpoint.path)
                 newest[event.trial] = event.checkpoint
             if isinstance(event, m.CheckpointDamaged):
                 newest.pop(event.trial, None)
             if isinstance(event, m.TrialPaused | m.TrialReturned | m.TrialFailed | m.TrialLost | m.CheckpointDamaged):
-                running.discard(event.trial)
+                running.pop(event.trial, None)
+            if isinstance(event, m.TrialResized) and event.trial in running:
+                running[event.trial] = event.slots
+            if isinstance(event, m.NodeLost):
+                fallen = [trial for trial, slots in running.items() if any(slot.node == event.node for slot in slots)]
+                for trial in fallen:
+                    del running[trial]
         for command in record.commands:
             if isinstance(command, m.DropCheckpoint):
                 checkpoint = command.checkpoint
@@ -117,7 +124,7 @@ def assert_checkpoints_are_there_when_they_are_needed(session: Session) -> None:
                 there.remove(checkpoint.path)
                 assert not (checkpoint.trial in running and newest.get(checkpoint.trial) == checkpoint)
             elif isinstance(command, m.StartTrial):
-                running.add(command.trial)
+                running[command.trial] = command.slots
                 if command.checkpoint is not None:
                     assert command.checkpoint.path in there
                     assert command.iteration == command.checkpoint.iteration

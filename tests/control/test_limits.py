@@ -105,6 +105,47 @@ def test_the_limit_that_comes_first_is_the_one_that_is_named() -> None:
         assert session.view.status == status
 
 
+# A machine of three devices is paid for all of them, whatever it costs.
+@pytest.mark.parametrize("price", [0.0, 3600.0])
+def test_a_budget_of_time_on_devices_ends_the_run_whatever_devices_cost(price: float) -> None:
+    session = world(ASHA(None, 1, 81), devices=3, budget_device_s=60.0, price=price).run()
+    assert (session.view.status, session.view.reason) == ("budget", "the budget of 1 device-minutes is used up")
+    assert session.view.at_s == pytest.approx(20.0, abs=1.0)
+    assert session.view.paid_device_s() == pytest.approx(3 * session.view.at_s)
+    assert session.view.cost_usd() == pytest.approx(price / 3600 * session.view.paid_device_s())
+    assert_sound(session)
+
+
+def test_the_budget_that_is_used_up_first_is_the_one_that_is_named() -> None:
+    script = Script(FIFO(2, R=1000), machines=2, budget_usd=20.0, budget_device_s=60.0, price=3600.0)
+    script.at(0.0, ready("n0", 2, price=3600.0))
+    assert script.controller.wake_s == pytest.approx(20.0), "dollars"
+    script.at(5.0, ready("n1", 8, billed_from_s=5.0, price=0.0))
+    assert script.controller.wake_s == pytest.approx(10.0), "sixty seconds of two and then ten devices"
+    script.at(10.001)
+    last = script.at(
+        11.0, *(event for k in (0, 1) for event in (reported(f"t-0000{k}", 1, 0.5), paused(f"t-0000{k}", 1)))
+    )
+    assert ended(last) == ("budget", "the budget of 1 device-minutes is used up")
+
+
+def test_a_budget_that_is_owed_to_the_last_cent_at_once_is_used_up_when_that_time_is_over() -> None:
+    script = Script(FIFO(1, R=1000), budget_usd=60.0, price=3600.0)
+    script.at(0.0, m.NodeReady("n0", 1, 0.0, 3600.0, minimum_s=60.0))
+    assert script.controller.wake_s == pytest.approx(60.0)
+
+
+def test_what_machines_that_are_gone_took_of_the_time_on_devices_counts() -> None:
+    script = Script(FIFO(4, R=1000), machines=2, budget_device_s=20.0)
+    script.at(0.0, *(ready(node) for node in ("n0", "n1")))
+    assert script.controller.wake_s == pytest.approx(10.0)
+    script.at(5.0, m.NodeLost("n1", "revoked"))
+    assert script.controller.wake_s == pytest.approx(15.0)
+    booting = m.NodeBilled("n2", 1, 5.0, 0.0, minimum_s=8.0, data_usd=100.0)
+    script.at(6.0, booting)
+    assert script.controller.wake_s == pytest.approx(7.0), "5 + 5 are gone, and 8 will be, however short it lives"
+
+
 def test_a_budget_is_reached_later_when_a_machine_is_lost() -> None:
     script = Script(FIFO(4, R=1000), machines=2, budget_usd=20.0, price=3600.0)
     script.at(0.0, *(ready(node, price=3600.0) for node in ("n0", "n1")))

@@ -14,10 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.algorithm.test_contract import MedianStopping
 from tests.control.scripts import Script, ready
-from tests.worlds import KEY, Session, World, assert_sound, winner, world
+from tests.worlds import KEY, Session, World, assert_sound, timed_world, winner, world
 
 from elastune import messages as m
-from elastune.algorithm import ASHA, BOHB, FIFO, Algorithm, Hyperband, SuccessiveHalving
+from elastune.algorithm import (
+    ASHA,
+    BOHB,
+    FIFO,
+    SEER,
+    Algorithm,
+    ElasticGrid,
+    ElasticHyperband,
+    Hyperband,
+    SingleTrial,
+    SuccessiveHalving,
+)
 from elastune.cluster.simulated import Fault
 from elastune.control.controller import Controller
 from elastune.control.run import recover
@@ -33,6 +44,13 @@ ALGORITHMS: dict[str, Algorithm] = {
     "Hyperband": Hyperband(9, eta=3),
     "MedianStopping": MedianStopping(6, 8),
 }
+TIMED: dict[str, Algorithm] = {
+    "SEER": SEER(eta=2, t_min=3.0),
+    "ElasticGrid": ElasticGrid(p_max=3),
+    "ElasticHyperband": ElasticHyperband(eta=2, t_min=4.0),
+    "SingleTrial": SingleTrial(),
+}
+"""They plan for the machines that there are, and until a deadline."""
 
 faults = st.lists(
     st.one_of(
@@ -55,23 +73,30 @@ faults = st.lists(
 
 
 @st.composite
-def worlds(draw: st.DrawFn, algorithms: Iterable[str] = ALGORITHMS, searcher: str = "random") -> World:
-    algorithm = ALGORITHMS[draw(st.sampled_from(sorted(algorithms)))]
-    return world(
-        algorithm,
-        searcher=searcher,
-        machines=draw(st.integers(1, 3)),
-        devices=draw(st.integers(1, 3)),
-        seed=draw(st.integers(0, 999)),
-        boot_s=draw(st.sampled_from([0.0, 2.5])),
-        lifetime_s=draw(st.sampled_from([None, None, 40.0])),
-        notice_s=draw(st.sampled_from([0.0, 3.0])),
-        stragglers=draw(st.sampled_from([0.0, 0.3])),
-        checkpoint_every_s=draw(st.sampled_from([1.0, 3.0, 60.0])),
-        with_checkpoints=draw(st.sampled_from([True, True, False])),
-        faults=draw(faults),
-        max_retries=20,
-    )
+def worlds(draw: st.DrawFn, algorithms: Iterable[str] = (*ALGORITHMS, *TIMED), searcher: str = "random") -> World:
+    name = draw(st.sampled_from(sorted(algorithms)))
+    world_like: dict[str, Any] = {
+        "searcher": searcher,
+        "machines": draw(st.integers(1, 3)),
+        "devices": draw(st.integers(1, 3)),
+        "seed": draw(st.integers(0, 999)),
+        "boot_s": draw(st.sampled_from([0.0, 2.5])),
+        "lifetime_s": draw(st.sampled_from([None, None, 40.0])),
+        "notice_s": draw(st.sampled_from([0.0, 3.0])),
+        "stragglers": draw(st.sampled_from([0.0, 0.3])),
+        "checkpoint_every_s": draw(st.sampled_from([1.0, 3.0, 60.0])),
+        "with_checkpoints": draw(st.sampled_from([True, True, False])),
+        "faults": draw(faults),
+        "max_retries": 20,
+    }
+    if name in TIMED:
+        return timed_world(TIMED[name], **timed_limits(draw, world_like["devices"]), **world_like | {"machines": 9})
+    return world(ALGORITHMS[name], **world_like)
+
+
+def timed_limits(draw: st.DrawFn, devices: int) -> dict[str, Any]:
+    """The budget pays some machines until the deadline."""
+    return {"deadline_s": 40.0, "budget_device_s": 40.0 * devices * draw(st.sampled_from([3, 7]))}
 
 
 def examples(count: int) -> settings:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.control.test_checkpoints import assert_checkpoints_are_there_when_they_are_needed
-from tests.control.test_recovery import ALGORITHMS, faults
-from tests.worlds import Session, World, assert_sound, world
+from tests.control.test_recovery import ALGORITHMS, TIMED, faults, timed_limits
+from tests.worlds import Session, World, assert_sound, timed_world, world
 
 from elastune.allocate import FirstComeFirstServed
 from elastune.cluster.workload import Curve, Synthetic
@@ -35,35 +36,41 @@ class Unsteady(Synthetic):
 
 @st.composite
 def storms(draw: st.DrawFn) -> World:
-    seed = draw(st.integers(0, 999))
+    seed, devices = draw(st.integers(0, 999)), draw(st.integers(1, 3))
+    weather: dict[str, Any] = {
+        "devices": devices,
+        "seed": seed,
+        "grace_s": draw(st.sampled_from([0.2, 5.0])),
+        "max_retries": draw(st.sampled_from([0, 1, 20])),
+        "boot_s": draw(st.sampled_from([0.0, 2.5])),
+        "lifetime_s": draw(st.sampled_from([None, 20.0])),
+        "notice_s": 2.0,
+        "stragglers": 0.5,
+        "checkpoint_every_s": draw(st.sampled_from([1.0, 3.0, 60.0])),
+        "with_checkpoints": draw(st.booleans()),
+        "faults": draw(faults),
+        "workload": draw(st.sampled_from([None, Unsteady("loss", "min", seed=seed)])),
+    }
+    name = draw(st.sampled_from(sorted(ALGORITHMS) + sorted(TIMED)))
+    if name in TIMED:
+        return timed_world(TIMED[name], **timed_limits(draw, devices), machines=9, price=1.0, **weather)
     budget_usd = draw(st.sampled_from([None, 30.0, 100.0]))
     machines, width = draw(st.integers(1, 3)), draw(st.sampled_from(WIDTHS))
     return world(
-        ALGORITHMS[draw(st.sampled_from(sorted(ALGORITHMS)))],
+        ALGORITHMS[name],
         allocator=FirstComeFirstServed(machines, width),
         machines=machines,
-        devices=draw(st.integers(1, 3)),
-        seed=seed,
         deadline_s=draw(st.sampled_from([None, 12.5, 40.0])),
         budget_usd=budget_usd,
         price=0.0 if budget_usd is None else 3600.0,
-        grace_s=draw(st.sampled_from([0.2, 5.0])),
-        max_retries=draw(st.sampled_from([0, 1, 20])),
-        boot_s=draw(st.sampled_from([0.0, 2.5])),
-        lifetime_s=draw(st.sampled_from([None, 20.0])),
-        notice_s=2.0,
-        stragglers=0.5,
-        checkpoint_every_s=draw(st.sampled_from([1.0, 3.0, 60.0])),
-        with_checkpoints=draw(st.booleans()),
-        faults=draw(faults),
-        workload=draw(st.sampled_from([None, Unsteady("loss", "min", seed=seed)])),
+        **weather,
     )
 
 
 blows = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["crash", "interrupt"])), max_size=4)
 
 
-def weather(place: World, hits: list[tuple[int, str]]) -> Session:
+def weathered(place: World, hits: list[tuple[int, str]]) -> Session:
     session = place.start()
     for turns, hit in hits:
         session.turns(turns)
@@ -76,12 +83,12 @@ def weather(place: World, hits: list[tuple[int, str]]) -> Session:
     return session.run()
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(storms(), blows)
 def test_any_run_ends_in_order_and_the_journal_agrees_with_the_controller(
     place: World, hits: list[tuple[int, str]]
 ) -> None:
-    session = weather(place, hits)
+    session = weathered(place, hits)
     assert_sound(session)
     assert_checkpoints_are_there_when_they_are_needed(session)
     view, trials = session.view, session.controller.trials

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastune.curve import EXTRAPOLATORS, Extrapolator, LastValue, PowerLaw, make_extrapolator
+from elastune.curve import EXTRAPOLATORS, Extrapolator, LastValue, make_extrapolator
+from elastune.curve.power import PowerLaw
 from elastune.errors import SpecError
 
 NAMES = pytest.mark.parametrize("name", EXTRAPOLATORS)

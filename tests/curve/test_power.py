@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastune.curve import PowerLaw
+from elastune.curve.power import PowerLaw
 
 
 def power_law(k: float, b: float, a: float = 2.0, c: float = -0.9) -> float:

@@ -44,6 +44,7 @@ from elastune.reporting import (
     trial_dicts,
     trials_table,
 )
+from elastune.reporting.progress import progress_lines
 
 
 class FakeRun:
@@ -170,6 +171,16 @@ def shown(renderable: RenderableType) -> str:
     with console.capture() as capture:
         console.print(renderable)
     return capture.get()
+
+
+def test_a_budget_of_time_on_devices_is_shown_where_a_budget_is_shown() -> None:
+    begun = started(budget_usd=None, budget_device_s=4800.0, deadline_s=None)
+    view = RunView.of([Record(0.0, (begun,), (), ()), Record(90.0, (NodeReady("n", 4, 30.0, 3600.0),), (), ())])
+    assert view.paid_device_s() == 240.0
+    assert "4 device-minutes of 80 device-minutes ($60.00)" in shown(summary(view))
+    assert progress_lines(view)[1] == "time: 1m 30s; cost: 4 device-minutes of 80 device-minutes ($60.00)"
+    said = summary_dict(view)
+    assert (said["paid_device_s"], said["budget_device_s"], said["budget_usd"]) == (240.0, 4800.0, None)
 
 
 def test_the_summary_names_status_best_configuration_trials_cost_and_notes(small: RunView) -> None:

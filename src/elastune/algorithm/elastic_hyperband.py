@@ -3,6 +3,9 @@
 What Hyperband calls a resource is time here. With R seconds for the longest, bracket s begins with R / eta^s seconds
 for each trial, so all brackets are done after R seconds, one device per trial. R is the deadline, or as much of it as
 the budget has room for; if it has room for more, each bracket begins with more trials.
+
+Stages of several brackets end at the same time. Those that follow wait until all of them are over, and trials with the
+longest first stage are placed first: then machines become empty one after the other, and nobody is in the way.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from elastune.algorithm.base import NOTHING, Actions, Algorithm, AlgorithmEvent, TrialSource, Woken
+from elastune.algorithm.base import NOTHING, Actions, Algorithm, AlgorithmEvent, Ended, TrialSource, Woken
 from elastune.algorithm.timed import TimedStage, TimedStages, Window, largest, staged
 from elastune.allocate.asked import AsAsked
 from elastune.allocate.base import Allocator
@@ -30,28 +33,36 @@ class ElasticHyperband(Algorithm):
         self.brackets: tuple[TimedStages, ...] = ()
         self._begun = False
         self._bracket_of: dict[str, TimedStages] = {}
+        self._until_s: dict[str, float] = {}
+        """When the runs end that have not ended yet."""
+        self._next: list[Actions] = []
+        """What follows when all stages are over that end at the same time."""
 
     def prepare(self, terms: Terms) -> Allocator:
         window = Window.of(terms, "ElasticHyperband")
         least_s = self._t_min_s + terms.start_s
         if least_s > window.seconds:
             raise SpecError(
-                f"t_min={format_duration(self._t_min_s)}: there are {format_duration(window.seconds)} for training "
-                "until the deadline: give a smaller t_min, or a later deadline"
+                f"t_min={format_duration(self._t_min_s)} does not fit into the "
+                f"{format_duration(max(0.0, window.seconds - terms.start_s))} that there are for training until the "
+                "deadline: give a smaller t_min, or a later deadline"
             )
         R = largest(least_s, window.seconds, lambda R: self._affords(window, R, 1.0, least_s))
         if R is None:
+            needed = window.cost([(window.begin_s + least_s, 1)])
             raise SpecError(
-                f"the budget of {window.say(window.budget)} is too small for one bracket of t_min="
-                f"{format_duration(self._t_min_s)}: give a larger budget, or a smaller t_min"
+                f"the budget of {window.say(window.budget)} is too small for one trial of "
+                f"t_min={format_duration(self._t_min_s)}: it takes {window.say(needed)} on a machine of "
+                f"{terms.devices}, which is paid from when it boots. Give a larger budget, or a smaller t_min"
             )
         more = 1.0
         if window.seconds == R:
             most = window.device_s / least_s
             more = largest(1.0, max(1.0, most), lambda more: self._affords(window, R, more, least_s)) or 1.0
         stages = self._stages(window, R, more, least_s)
-        self.brackets = tuple(map(TimedStages, stages))
-        return AsAsked(terms.devices, machines_held(stages, terms.devices))
+        held = machines_held(stages, terms.devices)
+        self.brackets = tuple(TimedStages(bracket, first=len(held) - len(bracket)) for bracket in stages)
+        return AsAsked(terms.devices, [machines for _, machines in held])
 
     def _affords(self, window: Window, R: float, more: float, least_s: float) -> bool:
         held = machines_held(self._stages(window, R, more, least_s), window.terms.devices)
@@ -77,14 +88,31 @@ class ElasticHyperband(Algorithm):
             return []
         self._begun = True
         groups: list[TrialGroup] = []
-        for bracket in self.brackets:
+        for bracket in reversed(self.brackets):
             begun = bracket.more(free, at_s)
             self._bracket_of.update((run.trial, bracket) for group in begun for run in group)
             groups.extend(begun)
+        self._follow(groups)
         return groups
 
     def on(self, event: AlgorithmEvent, at_s: float) -> Actions:
-        return NOTHING if isinstance(event, Woken) else self._bracket_of[event.trial].on(event, at_s)
+        if isinstance(event, Woken):
+            return NOTHING
+        actions = self._bracket_of[event.trial].on(event, at_s)
+        if not isinstance(event, Ended):
+            return actions
+        self._next.append(actions)
+        over_s = self._until_s.pop(event.trial)
+        if over_s in self._until_s.values():
+            return NOTHING
+        groups = [group for actions in self._next for group in actions.groups]
+        stops = [trial for actions in self._next for trial in actions.stops]
+        self._next = []
+        self._follow(groups)
+        return Actions(tuple(groups), tuple(stops))
+
+    def _follow(self, groups: Sequence[TrialGroup]) -> None:
+        self._until_s.update((run.trial, run.until_s) for group in groups for run in group if run.until_s is not None)
 
 
 ByTheClock = TimedStages | ElasticHyperband

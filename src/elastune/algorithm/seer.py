@@ -266,27 +266,13 @@ class SEER(TimedStages):
             deadline_s = window.terms.limits.deadline_s or 0.0
             overhead_s = deadline_s - window.seconds + start_s
             possible_s = window.seconds - start_s
-            instead = (
-                f"t_min of at most {format_duration(possible_s)}, or a deadline"
-                if possible_s > 0
-                else f"a deadline: machines need {format_duration(overhead_s)} to come, to begin and to go"
-            )
+            instead = f"t_min of at most {format_duration(possible_s)}, or a " if possible_s > 0 else "a later "
             raise SpecError(
-                f"t_min={format_duration(t_min_s)} does not fit into the deadline of {format_duration(deadline_s)}: "
-                f"give {instead} of at least {format_duration(t_min_s + overhead_s)}"
+                f"t_min={format_duration(t_min_s)} does not fit into the deadline of {format_duration(deadline_s)}, of "
+                f"which machines take {format_duration(overhead_s)} to come, to begin and to go: give {instead}"
+                f"deadline of at least {format_duration(t_min_s + overhead_s)}"
             )
-        narrowest = window.at_least(self.p_min)
-        if self.p_max is not None and narrowest > self.p_max:
-            raise SpecError(
-                f"p_min={self.p_min}, p_max={self.p_max}: a trial is on one machine of {devices} devices or on whole "
-                f"ones, which makes p_min {narrowest}: give a p_max of at least that, or a p_min of at most "
-                f"{window.usable(self.p_max)}"
-            )
-        if narrowest > window.most_devices:
-            raise SpecError(
-                f"p_min={self.p_min}: there are {window.most_devices} devices on all machines together: give a smaller "
-                "p_min, or more machines"
-            )
+        narrowest = window.narrowest(self.p_min, math.inf if self.p_max is None else self.p_max)
         if not self._is_possible(window, t_min_s):
             machines = -(-narrowest // devices)
             needed = window.cost([(window.begin_s + t_min_s + start_s, machines)])

@@ -19,7 +19,7 @@ from elastune.errors import SpecError
 from elastune.messages import Config
 from elastune.place import machines_needed
 from elastune.spec import Run, Terms, TrialGroup
-from elastune.units import format_device_time, format_money
+from elastune.units import format_device_time, format_duration, format_money
 
 CLOSING, LONGEST_CLOSING_S = 0.005, 0.5
 """The part of the time, and the most of it, that is kept for giving machines back: a real one takes a moment to go."""
@@ -69,16 +69,25 @@ class Window:
         in_time = limits.budget_device_s is not None
         budget = limits.budget_device_s / 3600 if limits.budget_device_s is not None else limits.budget_usd
         if limits.deadline_s is None or budget is None:
-            missing = "deadline" if limits.deadline_s is None else "budget"
-            raise SpecError(f"{name} needs a deadline and a budget: {missing} is missing")
+            given = (("deadline", limits.deadline_s), ("budget", budget))
+            missing = [limit for limit, value in given if value is None]
+            raise SpecError(
+                f"{name} needs a deadline and a budget: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
+                "missing: give deadline='20m', and budget='$20' or '80 device-minutes'"
+            )
         price = 1.0 if in_time else terms.price_usd_per_device_hour
         if price <= 0:
             raise SpecError(
-                f"{name} needs a price for its budget: give price='$0.10', per device and hour, or the budget as "
-                "'80 device-minutes'"
+                f"{name} needs a price for its budget of {format_money(budget)}: give price='$0.10', per device and "
+                "hour, or a cloud that costs something, or the budget as '80 device-minutes'"
             )
         closing_s = min(LONGEST_CLOSING_S, CLOSING * limits.deadline_s)
         end_s = limits.deadline_s - closing_s
+        if end_s <= terms.ready_s:
+            raise SpecError(
+                f"the deadline of {format_duration(limits.deadline_s)} is too early: machines need "
+                f"{format_duration(terms.ready_s + closing_s)} to come and to go. Give a later one"
+            )
         return cls(terms, terms.ready_s, end_s, closing_s, budget, price, 0.0 if in_time else terms.data_usd)
 
     @property
@@ -97,6 +106,21 @@ class Window:
     def say(self, amount: float) -> str:
         in_time = self.terms.limits.budget_device_s is not None
         return format_device_time(amount * 3600) if in_time else format_money(amount)
+
+    def narrowest(self, p_min: int, p_max: float) -> int:
+        """The fewest devices that a trial can have and may have."""
+        devices, narrowest = self.terms.devices, self.at_least(p_min)
+        if narrowest > self.most_devices:
+            raise SpecError(
+                f"p_min={p_min}: there are {self.most_devices} devices on all machines together: give a smaller p_min, "
+                "or more machines"
+            )
+        if narrowest > p_max:
+            raise SpecError(
+                f"p_min={p_min}, p_max={p_max}: a trial is on one machine of {devices} devices or on whole ones, which "
+                f"makes p_min {narrowest}: give a p_max of at least that, or a p_min of at most {self.usable(p_max)}"
+            )
+        return narrowest
 
     def at_least(self, width: int) -> int:
         """The fewest devices that a trial can have, and has at least so many."""
@@ -128,10 +152,12 @@ class Window:
 
 
 class TimedStages(Algorithm):
-    """What a plan of timed stages does while it runs. A subclass makes the plan, in `prepare`."""
+    """What a plan of timed stages does while it runs. A subclass makes the plan, in `prepare`. `first` is the number of
+    its first stage.
+    """
 
-    def __init__(self, plan: tuple[TimedStage, ...] = ()) -> None:
-        self.plan = plan
+    def __init__(self, plan: tuple[TimedStage, ...] = (), first: int = 0) -> None:
+        self.plan, self._first = plan, first
         self._stage = -1
         self._configs: dict[str, Config] = {}
         self._bracket_of: dict[str, int] = {}
@@ -141,7 +167,7 @@ class TimedStages(Algorithm):
 
     def allocator(self, devices: int) -> Allocator:
         """Machines of so many devices, as planned."""
-        return AsAsked(devices, [(stage.until_s, stage.machines) for stage in self.plan])
+        return AsAsked(devices, [stage.machines for stage in self.plan])
 
     def score(self, trial: str) -> float:
         """What a trial is ranked by; less is better. Who has nothing comes last."""
@@ -185,7 +211,7 @@ class TimedStages(Algorithm):
     def _run(self, trial: str) -> Run:
         stage, width = self.plan[self._stage], self.plan[self._stage].brackets[self._bracket_of[trial]].width
         final = self._stage == len(self.plan) - 1
-        return Run(trial, self._configs[trial], None, final, self._stage, stage.until_s, width)
+        return Run(trial, self._configs[trial], None, final, self._first + self._stage, stage.until_s, width)
 
     def _begin(self, bracket_of: dict[str, int]) -> list[TrialGroup]:
         self._stage += 1

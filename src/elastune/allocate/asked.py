@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 
 from elastune.allocate.base import Allocator, Target, View
 from elastune.place import machines_needed
@@ -13,13 +11,14 @@ from elastune.spec import Width
 
 
 class AsAsked(Allocator):
-    """`devices` is how many a machine has, `plan` how many machines may be held until when; those that are needed after
-    that are held at least. Of the others each is given back when its last trial has left.
+    """`devices` is how many a machine has, `plan` how many machines may be held in each stage. Those that the next one
+    needs are held at least; of the others each is given back when its last trial has left. A stage is over when all its
+    trials have left, which may be a moment after its time.
     """
 
     all_at_once = True
 
-    def __init__(self, devices: int, plan: Sequence[tuple[float, int]]) -> None:
+    def __init__(self, devices: int, plan: Sequence[int]) -> None:
         self.devices, self.plan = devices, tuple(plan)
 
     def allocate(self, view: View, at_s: float) -> Target:
@@ -31,15 +30,9 @@ class AsAsked(Allocator):
             wanted = Counter([*widths.values(), *(_width(view, trial) for trial in failed)])
             wanted.subtract(view.widths[trial] for trial in view.leaving())  # others can have their places
             machines = max(machines, machines_needed(wanted, self.devices))
-        until_s, most, fewest = self._planned(at_s)
-        return Target(min(max(machines, fewest), most), widths, wake_s=until_s)
-
-    def _planned(self, at_s: float) -> tuple[float | None, int, int]:
-        """Until when, at most and at least."""
-        for now, later in pairwise((*self.plan, (math.inf, 0))):
-            if at_s < now[0]:
-                return now[0], now[1], later[1]
-        return None, self.plan[-1][1], 0
+        stage = min(map(view.stage, (*widths, *failed)), default=len(self.plan))
+        most, fewest, *_ = (*self.plan[stage:], 0, 0)
+        return Target(min(max(machines, fewest), most), widths)
 
 
 def _width(view: View, trial: str) -> Width:

@@ -8,7 +8,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any, ClassVar
 
 import msgspec
@@ -510,6 +510,7 @@ class Controller:
         if status == "stopped" and trial.iteration > trial.observed:
             self._observe(trial)
         self._schedule.stop(trial, self.settings.grace_s)
+        self._forget_retry(trial)
         self._keeper.tidy(trial)
         self._changed = True
 
@@ -554,17 +555,24 @@ class Controller:
             self._changed = True
             if trial_id is None:
                 self._tell(Woken())
-            elif self.trials[trial_id].status == "waiting":  # its time may have run out meanwhile
+            else:
                 self._schedule.queue(self.trials[trial_id])
-        while self._ends and self._ends[0][0] <= self._at_s:
+        # While the run is ending they wait: it may be interrupted only.
+        while self._ending is None and self._ends and self._ends[0][0] <= self._at_s:
             until_s, _, trial_id = heappop(self._ends)
             trial = self.trials[trial_id]
             # One that trains is ended where it trains; one that has ended may have another run by now.
             waits = trial_id in self._schedule.waiting or (trial.status == "waiting" and not trial.slots)
-            if self._ending is None and trial.run.until_s == until_s and waits:
+            if trial.run.until_s == until_s and waits:
                 self._schedule.waiting.pop(trial_id, None)
+                self._forget_retry(trial)
                 self._changed = True
                 self._out_of_time(trial)
+
+    def _forget_retry(self, trial: Trial) -> None:
+        """It is not tried again in a while, if it was to be."""
+        self._timers = [timer for timer in self._timers if timer[2] != trial.id]
+        heapify(self._timers)
 
     _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
         m.RunStarted: _on_started,

@@ -10,6 +10,9 @@ from elastune.messages import NodeBilled, RunStatus
 from elastune.spec import Limits
 from elastune.units import format_device_time, format_duration, format_money
 
+ALL_BUT_ROUNDING = 1 + 1e-9
+"""What is owed to the last cent, for the least time that machines are paid, is not more than there is."""
+
 
 class Spending:
     """Follows the machines that are paid for."""
@@ -51,11 +54,11 @@ class Spending:
                 f"the deadline of {format_duration(self.limits.deadline_s)} is reached",
             )
         if self.limits.budget_usd is not None:
-            used_up_s = reached_s(self.limits.budget_usd - self._past_usd, self._held.values(), at_s)
+            used_up_s = reached_s(self.limits.budget_usd * ALL_BUT_ROUNDING - self._past_usd, self._held.values(), at_s)
             if used_up_s < found[0]:
                 found = (used_up_s, "budget", f"the budget of {format_money(self.limits.budget_usd)} is used up")
         if self.limits.budget_device_s is not None:
-            left_h = self.limits.budget_device_s / SECONDS_PER_HOUR - self._past_device_h
+            left_h = self.limits.budget_device_s * ALL_BUT_ROUNDING / SECONDS_PER_HOUR - self._past_device_h
             used_up_s = reached_s(left_h, (use.in_device_hours for use in self._held.values()), at_s)
             if used_up_s < found[0]:
                 found = (

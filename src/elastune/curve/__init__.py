@@ -6,12 +6,18 @@ from collections.abc import Callable
 
 from elastune.curve.base import Extrapolator, Prediction
 from elastune.curve.last import LastValue
-from elastune.curve.power import PowerLaw
 from elastune.errors import SpecError, did_you_mean
 
-__all__ = ["EXTRAPOLATORS", "Extrapolator", "LastValue", "PowerLaw", "Prediction", "make_extrapolator"]
+__all__ = ["EXTRAPOLATORS", "Extrapolator", "LastValue", "Prediction", "make_extrapolator"]
 
-EXTRAPOLATORS: dict[str, Callable[[], Extrapolator]] = {"last": LastValue, "power": PowerLaw}
+
+def _power() -> Extrapolator:
+    from elastune.curve.power import PowerLaw  # whoever ranks by the last value needs no numpy
+
+    return PowerLaw()
+
+
+EXTRAPOLATORS: dict[str, Callable[[], Extrapolator]] = {"last": LastValue, "power": _power}
 
 
 def make_extrapolator(value: str | Extrapolator) -> Extrapolator:

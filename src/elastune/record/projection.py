@@ -217,6 +217,10 @@ class RunView:
         until_s = self.at_s if until_s is None else min(until_s, self.at_s)
         return cost.cost_usd(self._machines_until(until_s))
 
+    def paid_device_s(self) -> float:
+        """For how long devices were paid, busy or not: what a budget in time on devices goes by."""
+        return cost.SECONDS_PER_HOUR * cost.cost_usd(use.in_device_hours for use in self.machines)
+
     @property
     def best_so_far(self) -> list[BestPoint]:
         """One entry per improvement. Costs are looked up late: a machine is billed from before it is known as ready."""

@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.text import Text
 
 from elastune.record.projection import RunView
-from elastune.reporting.tables import best_text, counts_text, used_text
-from elastune.units import format_duration, format_money
+from elastune.reporting.tables import best_text, cost_text, counts_text, used_text
+from elastune.units import format_duration
 
 BETWEEN_UPDATES_S = 0.2
 BETWEEN_LINES_S = 10.0
@@ -63,9 +63,8 @@ class Progress:
 
 
 def progress_lines(view: RunView) -> tuple[str, str]:
-    deadline_s, budget_usd = view.started.deadline_s, view.started.budget_usd
+    deadline_s = view.started.deadline_s
     time = used_text(format_duration, view.at_s, deadline_s)
     if deadline_s is not None:
         time += f" ({format_duration(max(0.0, deadline_s - view.at_s))} left)"
-    cost = used_text(format_money, view.cost_usd(), budget_usd)
-    return f"trials: {counts_text(view)}; best: {best_text(view)}", f"time: {time}; cost: {cost}"
+    return f"trials: {counts_text(view)}; best: {best_text(view)}", f"time: {time}; cost: {cost_text(view)}"

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from elastune.record.projection import Busy, RunView, TrialView, busy_device_s
-from elastune.units import format_duration, format_money
+from elastune.units import format_device_time, format_duration, format_money
 
 STYLES = {
     "running": "cyan",
@@ -47,7 +47,7 @@ def summary(view: RunView) -> RenderableType:
         grid.add_row("with", Text(config_text(view.best.best_config)))
     grid.add_row("trials", Text(counts_text(view)))
     grid.add_row("time", Text(used_text(format_duration, view.at_s, view.started.deadline_s)))
-    grid.add_row("cost", Text(used_text(format_money, view.cost_usd(), view.started.budget_usd)))
+    grid.add_row("cost", Text(cost_text(view)))
     grid.add_row("devices", Text(_devices_text(view)))
     return Group(grid, notes(view)) if view.notes else grid
 
@@ -140,6 +140,8 @@ def summary_dict(view: RunView) -> dict[str, Any]:
         "deadline_s": started.deadline_s,
         "cost_usd": view.cost_usd(),
         "budget_usd": started.budget_usd,
+        "paid_device_s": view.paid_device_s(),
+        "budget_device_s": started.budget_device_s,
         "machines": len(view.machines),
         "busy_device_s": view.busy_device_s(),
         "utilisation": view.utilisation(),
@@ -218,6 +220,15 @@ def counts_text(view: RunView) -> str:
 
 def used_text(unit: Callable[[float], str], used: float, limit: float | None) -> str:
     return unit(used) if limit is None else f"{unit(used)} of {unit(limit)}"
+
+
+def cost_text(view: RunView) -> str:
+    """In dollars, and as time on devices where the budget is given so."""
+    started = view.started
+    money = used_text(format_money, view.cost_usd(), started.budget_usd)
+    if started.budget_device_s is None:
+        return money
+    return f"{used_text(format_device_time, view.paid_device_s(), started.budget_device_s)} ({money})"
 
 
 def _devices_text(view: RunView) -> str:

@@ -54,9 +54,10 @@ class Driver:
         final: bool = True,
         config: Mapping[str, Any] | None = None,
         share: float = 1.0,
+        until_s: float | None = None,
     ) -> None:
-        done = saved.iteration if saved else 0
-        self.send(m.StartTrial, trial, attempt, 0, dict(config or {}), done, saved, until, final, slots, share)
+        done, given = saved.iteration if saved else 0, dict(config or {})
+        self.send(m.StartTrial, trial, attempt, 0, given, done, saved, until, final, slots, share, until_s)
 
     def until(self, kind: type[E], within_s: float = 60.0) -> E:
         """Wait for a new event of a kind; all events are kept."""
