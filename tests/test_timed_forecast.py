@@ -262,7 +262,7 @@ def test_a_budget_that_is_too_small_and_an_algorithm_without_a_plan_are_refused(
     file.write_text(SEER_FILE.replace("80 device-minutes", "10 device-seconds"))
     said = call("plan", str(file))
     assert said.exit_code == 2 and not said.stdout and "is too small for one trial of t_min=1m" in said.stderr
-    file.write_text(SEER_FILE.replace("{SEER: {eta: 2, t_min: 1m}}", "{ASHA: {n: 9, r: 1, R: 9}}"))
+    file.write_text(SEER_FILE.replace("{SEER: {eta: 2, t_min: 1m, race: false}}", "{ASHA: {n: 9, r: 1, R: 9}}"))
     said = call("plan", str(file))
     assert said.exit_code == 2 and not said.stdout
     assert "there is nothing to plan with: give planning=" in said.stderr and "such as SEER" in said.stderr
