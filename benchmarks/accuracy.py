@@ -10,8 +10,10 @@ What is simulated: machines of 4 devices that boot for half of t_min and cost $1
 0.05 t_min to start, speed-ups on several devices as published for ResNet18 and ResNet50 (HyperSched, V100) and VGG16
 (TensorFlow, P100, real data). t_min is one median epoch on one device. The curves: recorded ones of 265 networks on
 CIFAR-10 (klein), a surrogate of recorded ones (lcbench-*), and made-up power laws (synthetic-*). All have eta = 4,
-r = 1 and R = all epochs of the task; SEER and the elastic ones have the task's t_min and p_max. Tasks and settings
-were fixed before any result was seen (`_tasks.py`).
+r = 1 and R = all epochs of the task; SEER and the elastic ones have the task's t_min and p_max. Tasks and
+the settings of the baselines were fixed before any result was seen; the additions to SEER were chosen on other tasks
+of LCBench, with a look at these (`_tasks.py`). HyperSched and BOHB are this package's own, which depart from the papers
+in places that their files name.
 
 What is not claimed: nothing is trained here, and the speed-ups are those of other networks than the curves. A trial
 learns the same on any number of devices. The paper's own networks and data (VGG16 on SVHN, ResNet18 on CIFAR-10, BERT

@@ -19,6 +19,7 @@ from elastune.bench import Contest, Entry, Row, compare, run
 from elastune.cli import main
 from elastune.config_file import load_contest
 from elastune.errors import RunFailed, SpecError
+from elastune.profile import Cloud, JobProfile, Scaling, constant
 from elastune.reporting.comparison import Standing, standings
 from elastune.spec import Mode, TrialGroup
 
@@ -107,6 +108,22 @@ def test_a_run_that_reports_nothing_by_the_deadline_has_no_value() -> None:
     row = run(contest(step_s=7200.0), "ASHA", 0)
     assert row.value is None and row.iterations == 0 and row.trials == 8
     assert row.time_s == pytest.approx(1830.0), "the deadline, and the grace for trials that are told to leave"
+
+
+def test_one_that_plans_by_the_clock_and_reports_nothing_has_no_value_either() -> None:
+    task = contest(entries={"SEER": Entry(et.SEER(t_min="1m"), machines=8)}, step_s=7200.0, budget="$4")
+    assert run(task, "SEER", 0).value is None
+
+
+def test_all_have_the_same_machines_also_those_that_cannot_be_planned() -> None:
+    cloud = Cloud("big", 4, 4.0, boot=constant(120.0), minimum_s=600.0)
+    planning = et.Planning(JobProfile(constant(20.0), Scaling({1: 1, 2: 1.5}), start=constant(5.0)), cloud)
+    entries = {"ASHA": ENTRIES["ASHA"], "SEER": Entry(et.SEER(t_min="1m"), machines=8)}
+    fields = {name: value for name, value in FIELDS.items() if name not in ("price", "devices")}
+    task = Contest("small", {**fields, "budget": "$4", "planning": planning}, et.Simulation(), entries)
+    asha, seer = (task.simulation.cluster(task.experiment(name, 0), 0.0) for name in entries)
+    assert asha.machines == seer.machines and asha.machines.minimum_s == 600.0
+    assert asha.start_s == seer.start_s == constant(5.0) and asha.speedup(2.0) == seer.speedup(2.0) == 1.5
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -72,8 +72,9 @@ class Contest:
             and not plans_itself(entry.algorithm)
             and entry.algorithm.stages() is None
         ):
-            _, (cloud, *_) = fields.pop("planning").load()  # nothing to plan, but the machines are the same
+            profile, (cloud, *_) = fields.pop("planning").load()  # nothing to plan, but the machines are the same
             fields |= {"devices": cloud.devices, "price": cloud.price_usd_per_hour / cloud.devices}
+            return replace(Tuner(None, **fields).experiment, profile=profile, cloud=cloud)
         return Tuner(None, **fields).experiment
 
     def only(self, names: Sequence[str]) -> Contest:
@@ -163,8 +164,9 @@ def run(contest: Contest, algorithm: str, seed: int) -> Row:
         with _without_warnings():  # they were given when the contest was checked
             experiment = contest.experiment(algorithm, seed)
         controller, at_s, ended = _play(experiment, contest.simulation)
-        if ended.status == "failed":
-            raise RunFailed(ended.reason)
+        heard = any(trial.loss is not None for trial in controller.trials.values())
+        if ended.status == "failed" and (heard or at_s < (experiment.settings.limits.deadline_s or 0.0) / 2):
+            raise RunFailed(ended.reason)  # one that has only been too slow to report has no result
     except Exception as error:
         known = isinstance(error, ElastuneError)
         text = str(error) if known else f"{type(error).__name__}: {error}"

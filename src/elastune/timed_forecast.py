@@ -8,7 +8,6 @@ are given back at the end of another bracket's round: each goes at its next repo
 from __future__ import annotations
 
 import copy
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -100,11 +99,10 @@ class TimedForecast:
         """As they begin."""
         rows, first = [], 0
         for rounds in self.rounds:
-            going_on = Counter(place for path in paths(rounds) for place in enumerate(path[:-1]))
             for number, stage in enumerate(rounds):
                 machines = next(held for until_s, held in self.held if until_s > stage.begin_s)
                 for place, bracket in enumerate(stage.brackets):
-                    go_on = None if number == len(rounds) - 1 else going_on[number, place]
+                    go_on = None if number == len(rounds) - 1 else bracket.keep
                     what = (bracket.trials, bracket.width, machines, go_on, stage.begin_s, stage.until_s)
                     rows.append(Row(number, first + place, *what))
             first += len(rounds[0].brackets)

@@ -20,7 +20,7 @@ from elastune.experiment import Experiment
 from elastune.profile import Cloud, JobProfile, Scaling, constant, lognormal
 
 SCALING = Scaling({1: 1, 2: 1.8, 4: 3, 8: 5})
-NOTHING_REPORTED = "no trial has reported a finite 'loss' in its time: give a larger t_min"
+NOTHING_REPORTED = "no trial has reported a finite 'loss' in its time: give trials more of it, or report more often"
 
 
 class Case(NamedTuple):

@@ -20,7 +20,7 @@ from elastune.control.controller import Step
 
 NOTHING_REPORTED = (
     "a trial has reported nothing by the end of its time, and counts as the worst: give trials more time to begin with "
-    "(a larger t_min), or report more often"
+    "(a larger t_min, where there is one), or report more often"
 )
 
 
@@ -137,7 +137,7 @@ def test_a_stage_in_which_nobody_reports_is_a_run_that_failed_and_says_what_to_d
     made.at(10.0, over("t-00000"), over("t-00001"))
     assert ended(made.at(30.0, over("t-00000", 2))) == (
         "failed",
-        "no trial has reported a finite 'loss' in its time: give a larger t_min",
+        "no trial has reported a finite 'loss' in its time: give trials more of it, or report more often",
     )
 
 
@@ -164,6 +164,16 @@ def test_a_trial_in_back_off_when_its_time_is_over_is_ranked_by_what_it_has() ->
     assert made.at(10.5).commands == (), "the time at which it was to be tried again means nothing any more"
     last = made.at(30.0, over("t-00000", 2))
     assert ended(last) == ("succeeded", "every trial is done")
+
+
+def test_a_trial_that_fails_just_after_its_time_is_not_tried_again() -> None:
+    made = script(two_stages(2, keep=1))
+    made.at(5.0, reported("t-00000", 1, 0.5), m.TrialCheckpointed("t-00000", 1, saved("t-00000", 1)))
+    made.at(8.0, reported("t-00001", 1, 0.8), paused("t-00001", 1))
+    assert made.at(10.0).commands == (), "it trains, and is ended where it does"
+    assert starts(made.at(10.02, failed("t-00000"))) == [("t-00000", 2, 1)], (
+        "the next stage does not wait for a back-off"
+    )
 
 
 def test_a_trial_in_back_off_at_the_very_end_does_not_keep_the_run_waiting() -> None:
@@ -257,7 +267,9 @@ def test_steps_longer_than_the_least_time_of_a_trial_fail_the_run_and_say_what_t
         SEER(eta=2, t_min=10.0), deadline_s=100.0, budget_device_s=800.0, workload=Steps(1000.0), machines=20
     )
     session = place.run()
-    assert session.view.status == "failed" and session.view.reason.endswith("in its time: give a larger t_min")
+    assert session.view.status == "failed" and session.view.reason.endswith(
+        "in its time: give trials more of it, or report more often"
+    )
     assert [note.text for note in session.view.notes] == [NOTHING_REPORTED]
     assert session.view.at_s <= 100.0
     assert_sound(session)

@@ -11,10 +11,11 @@ longest first stage are placed first: then machines become empty one after the o
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from elastune.algorithm.base import NOTHING, Actions, Algorithm, AlgorithmEvent, Ended, TrialSource, Woken
-from elastune.algorithm.timed import TimedStage, TimedStages, Window, largest, staged
+from elastune.algorithm.timed import TimedStage, TimedStages, Window, largest, least_time_s, staged
 from elastune.allocate.asked import AsAsked
 from elastune.allocate.base import Allocator
 from elastune.errors import SpecError
@@ -29,21 +30,23 @@ class ElasticHyperband(Algorithm):
     def __init__(self, eta: int = 4, t_min: str | float | None = None) -> None:
         require_int("eta", eta, 2)
         self.eta, self.t_min = eta, t_min
-        self._t_min_s = 60.0 if t_min is None else parse_duration(t_min, "t_min")
+        self._t_min_s = None if t_min is None else parse_duration(t_min, "t_min")
         self.brackets: tuple[TimedStages, ...] = ()
         self._begun = False
         self._bracket_of: dict[str, TimedStages] = {}
         self._until_s: dict[str, float] = {}
-        """When the runs end that have not ended yet."""
+        self._at_once: Counter[float] = Counter()
+        """How many runs that have not ended yet end when."""
         self._next: list[Actions] = []
         """What follows when all stages are over that end at the same time."""
 
     def prepare(self, terms: Terms) -> Allocator:
         window = Window.of(terms, "ElasticHyperband")
-        least_s = self._t_min_s + terms.start_s
+        t_min_s = least_time_s(self._t_min_s, terms)
+        least_s = t_min_s + terms.start_s
         if least_s > window.seconds:
             raise SpecError(
-                f"t_min={format_duration(self._t_min_s)} does not fit into the "
+                f"t_min={format_duration(t_min_s)} does not fit into the "
                 f"{format_duration(max(0.0, window.seconds - terms.start_s))} that there are for training until the "
                 "deadline: give a smaller t_min, or a later deadline"
             )
@@ -52,7 +55,7 @@ class ElasticHyperband(Algorithm):
             needed = window.cost([(window.begin_s + least_s, 1)])
             raise SpecError(
                 f"the budget of {window.say(window.budget)} is too small for one trial of "
-                f"t_min={format_duration(self._t_min_s)}: it takes {window.say(needed)} on a machine of "
+                f"t_min={format_duration(t_min_s)}: it takes {window.say(needed)} on a machine of "
                 f"{terms.devices}, which is paid from when it boots. Give a larger budget, or a smaller t_min"
             )
         more = 1.0
@@ -103,7 +106,8 @@ class ElasticHyperband(Algorithm):
             return actions
         self._next.append(actions)
         over_s = self._until_s.pop(event.trial)
-        if over_s in self._until_s.values():
+        self._at_once[over_s] -= 1
+        if self._at_once[over_s]:
             return NOTHING
         groups = [group for actions in self._next for group in actions.groups]
         stops = [trial for actions in self._next for trial in actions.stops]
@@ -112,7 +116,9 @@ class ElasticHyperband(Algorithm):
         return Actions(tuple(groups), tuple(stops))
 
     def _follow(self, groups: Sequence[TrialGroup]) -> None:
-        self._until_s.update((run.trial, run.until_s) for group in groups for run in group if run.until_s is not None)
+        ends_s = {run.trial: run.until_s for group in groups for run in group if run.until_s is not None}
+        self._until_s |= ends_s
+        self._at_once.update(ends_s.values())
 
 
 ByTheClock = TimedStages | ElasticHyperband

@@ -12,7 +12,7 @@ more trials begin, and the devices that become free are shared out among those t
     entrance of new trials     `_is_worth_beginning`
     uniform allocation         `SharedOut`
 
-Two things are different because they find better models: new trials begin while they can still train as long as the
+Two things are different, after trials on curves of LCBench: new trials begin while they can still train as long as the
 longest has, or until the last rung, where the authors ask for eta times as long, or until R; and after that paused
 trials can still be promoted.
 """

@@ -16,7 +16,7 @@ from itertools import accumulate
 
 from elastune.algorithm.base import Actions, AlgorithmEvent, Reported, Woken
 from elastune.algorithm.outlook import Outlook
-from elastune.algorithm.timed import Bracket, TimedStage, TimedStages, Window, largest, staged
+from elastune.algorithm.timed import Bracket, TimedStage, TimedStages, Window, largest, least_time_s, staged
 from elastune.algorithm.whole_machines import fill
 from elastune.allocate import Allocator
 from elastune.curve import Extrapolator, LastValue, make_extrapolator
@@ -158,9 +158,7 @@ class SEER(TimedStages):
     # -------------------------------------------------------------------------------------------------------- planning
 
     def prepare(self, terms: Terms) -> Allocator:
-        t_min_s = self._t_min_s
-        if t_min_s is None:
-            t_min_s = 60.0 if terms.step_s is None else 2 * terms.step_s
+        t_min_s = least_time_s(self._t_min_s, terms)
         window = Window.of(terms, "SEER")
         self._check(window, t_min_s)
         first_s = next(t_min_s * many for many in self._first_rounds() if self._is_possible(window, t_min_s * many))
@@ -176,7 +174,7 @@ class SEER(TimedStages):
         more of them: the first that spends nearly as much as any.
         """
         plans = [self._make_plan(window, least_s)]
-        if plans[0][0].machines == window.terms.machines:
+        if (self.fill or self.race) and plans[0][0].machines == window.terms.machines:
             while (least_s := least_s * LONGER) < window.seconds and self._is_possible(window, least_s):
                 plans.append(self._make_plan(window, least_s))
         costs = [window.cost([(stage.until_s, stage.machines) for stage in plan]) for plan in plans]
@@ -311,8 +309,8 @@ class SEER(TimedStages):
             return super().on(event, at_s)
         stops: tuple[str, ...] = ()
         if isinstance(event, Reported):
-            behind = self._race.is_behind(event, at_s - self._begun_s.get(event.trial, self.plan[0].begin_s))
-            if self._stage > 0 or not behind:
+            trained_s = at_s - self._begun_s.get(event.trial, self.plan[0].begin_s)
+            if self._stage > 0 or not self._race.is_behind(event, trained_s):
                 return super().on(event, at_s)
             stops = (event.trial,)
         elif not event.over:
@@ -360,7 +358,8 @@ class Race:
             return False
         if patient:
             return trained_s >= self.patience_s and better >= len(losses) / 2
-        return self._is_rung(reported.iteration) and better >= len(losses) / self.eta
+        early = trained_s >= self.patience_s / 2 and self._is_rung(reported.iteration)
+        return early and better >= len(losses) / self.eta
 
     def _is_rung(self, iteration: int) -> bool:
         return round(self.eta ** round(math.log(iteration, self.eta))) == iteration

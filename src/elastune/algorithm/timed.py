@@ -166,8 +166,10 @@ class TimedStages(Algorithm):
         self._pending: set[str] = set()
 
     def allocator(self, devices: int) -> Allocator:
-        """Machines of so many devices, as planned."""
-        return AsAsked(devices, [stage.machines for stage in self.plan])
+        """Machines of so many devices, as planned. What a later stage needs is there from the beginning: to ask for it
+        again would take another boot.
+        """
+        return AsAsked(devices, [max(later.machines for later in self.plan[k:]) for k in range(len(self.plan))])
 
     def score(self, trial: str) -> float:
         """What a trial is ranked by; less is better. Who has nothing comes last."""
@@ -253,6 +255,13 @@ def staged(
         machines = machines_needed(dict(zip(widths, trials, strict=True)), window.terms.devices)
         stages.append(TimedStage(begin_s, until_s, brackets, machines))
     return tuple(stages)
+
+
+def least_time_s(t_min_s: float | None, terms: Terms) -> float:
+    """What a trial trains at least, where it is not given: two steps, or a minute where these are not known."""
+    if t_min_s is not None:
+        return t_min_s
+    return 60.0 if terms.step_s is None else 2 * terms.step_s
 
 
 def largest(low: float, high: float, works: Callable[[float], bool]) -> float | None:

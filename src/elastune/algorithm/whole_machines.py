@@ -44,8 +44,8 @@ def fill(window: Window, stages: Sequence[TimedStage], p_max: float) -> tuple[Ti
                         break
                     wanted = tried
         most = machines[place] * window.terms.devices // narrowest
-        if place:
-            most = min(most, len(widths[place - 1]) - len(wanted))
+        if place:  # half of them at least are given up, or it would be no round
+            most = min(most, max(0, (len(widths[place - 1]) + 1) // 2 - len(wanted)))
         more = bisect_left(range(1, most + 1), True, key=lambda more: not fits(place, wanted, more))
         wanted += [narrowest] * more
         grown, widths[place] = wanted != widths[place], wanted

@@ -159,7 +159,8 @@ class Controller:
             if trial.status == "paused":
                 self._over(trial, "stopped", "not promoted")
         if not self._reports:
-            in_time = " in its time: give a larger t_min" if any(t.run.until_s for t in self.trials.values()) else ""
+            timed = any(trial.run.until_s is not None for trial in self.trials.values())
+            in_time = " in its time: give trials more of it, or report more often" * timed
             self._finish("failed", f"no trial has reported a finite {self.settings.metric!r}{in_time}")
         elif self._failed == len(self.trials):
             self._finish("failed", f"all {self._failed} trials failed; the last: {self._last_failure}")
@@ -432,7 +433,7 @@ class Controller:
             return
         self._answer.advise(
             "a trial has reported nothing by the end of its time, and counts as the worst: give trials more time to "
-            "begin with (a larger t_min), or report more often"
+            "begin with (a larger t_min, where there is one), or report more often"
         )
         trial.status = "stopped" if trial.run.final else "paused"
         self._answer.decisions.append(m.StatusChanged(trial.id, trial.status, "reported nothing in its time"))
@@ -480,7 +481,8 @@ class Controller:
         if trial.over:
             return
         trial.failures += fault
-        if self._ending is not None or not fault:
+        late = trial.run.until_s is not None and self._at_s >= trial.run.until_s
+        if self._ending is not None or not fault or late:
             self._go_on_later(trial)
         elif final or trial.failures > self.settings.max_retries:
             self._fail(trial, reason)
@@ -509,6 +511,8 @@ class Controller:
         self._answer.decisions.append(m.StatusChanged(trial.id, status, reason))
         if status == "stopped" and trial.iteration > trial.observed:
             self._observe(trial)
+        elif status == "stopped" and trial.loss is None and trial.attempt:
+            self._source.observe(trial.id, trial.config, 0, None, True)
         self._schedule.stop(trial, self.settings.grace_s)
         self._forget_retry(trial)
         self._keeper.tidy(trial)
