@@ -4,18 +4,21 @@ Many trials begin, in brackets of different parallelism. All brackets have the s
 end by the clock; at the end of a round each bracket keeps its best 1/eta, and the survivors of all brackets are ranked
 together: the best get the most devices. Where training converges fast the many narrow trials find the best
 configuration, where it converges slowly the few wide ones are trained far enough.
+
+Algorithms 1 to 3 of the paper are here (1 is carried out by `timed.py`). What is added to them, unless it is left out:
+whole machines are filled (`whole_machines.py`), and the first round, narrow then, is a race (`race.py`).
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from elastune.algorithm.base import Actions, AlgorithmEvent, Reported, Woken
 from elastune.algorithm.outlook import Outlook
+from elastune.algorithm.race import Race
 from elastune.algorithm.timed import Bracket, TimedStage, TimedStages, Window, largest, least_time_s, staged
 from elastune.algorithm.whole_machines import fill
 from elastune.allocate import Allocator
@@ -29,8 +32,6 @@ ROUNDING = 1e-9
 LONGER, NEARLY = 1.5, 0.9
 LATE = 0.25
 """The part of the budget for the second half, where there are no more than two halves."""
-FEW = 4
-"""Of fewer trials that have trained as long none is said to be behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,30 +337,3 @@ def _narrow_at_first(stages: tuple[TimedStage, ...], width: int) -> tuple[TimedS
         return stages
     bracket = Bracket(first.devices // width, width, sum(bracket.keep for bracket in first.brackets))
     return (replace(first, brackets=(bracket,)), *later)
-
-
-class Race:
-    """Who is behind those that have trained for as many iterations. Early values tell much of some models and little of
-    others, so every second trial is given up early, as ASHA does: if it is not among the best 1/eta after 1, eta,
-    eta^2, ... iterations. The others have time, and after that must be among the better half.
-    """
-
-    def __init__(self, eta: float, patience_s: float) -> None:
-        self.eta, self.patience_s = eta, patience_s
-        self._losses: dict[int, list[float]] = {}
-        self._patient: dict[str, bool] = {}
-
-    def is_behind(self, reported: Reported, trained_s: float) -> bool:
-        losses = self._losses.setdefault(reported.iteration, [])
-        insort(losses, reported.loss)
-        better = bisect_left(losses, reported.loss)
-        patient = self._patient.setdefault(reported.trial, len(self._patient) % 2 == 0)
-        if len(losses) < FEW:
-            return False
-        if patient:
-            return trained_s >= self.patience_s and better >= len(losses) / 2
-        early = trained_s >= self.patience_s / 2 and self._is_rung(reported.iteration)
-        return early and better >= len(losses) / self.eta
-
-    def _is_rung(self, iteration: int) -> bool:
-        return round(self.eta ** round(math.log(iteration, self.eta))) == iteration
