@@ -164,15 +164,16 @@ def run(contest: Contest, algorithm: str, seed: int) -> Row:
         with _without_warnings():  # they were given when the contest was checked
             experiment = contest.experiment(algorithm, seed)
         controller, at_s, ended = _play(experiment, contest.simulation)
-        heard = any(trial.loss is not None for trial in controller.trials.values())
-        if ended.status == "failed" and (heard or at_s < (experiment.settings.limits.deadline_s or 0.0) / 2):
-            raise RunFailed(ended.reason)  # one that has only been too slow to report has no result
+        begun = [trial for trial in controller.trials.values() if trial.attempt]
+        too_slow = bool(begun) and all(trial.loss is None and trial.status != "failed" for trial in begun)
+        if ended.status == "failed" and not too_slow:
+            raise RunFailed(ended.reason)
     except Exception as error:
         known = isinstance(error, ElastuneError)
         text = str(error) if known else f"{type(error).__name__}: {error}"
         kind = type(error) if isinstance(error, ElastuneError) else RunFailed
         raise kind(f"{contest.task}: {algorithm} with seed {seed}: {text}") from error
-    settings, begun = experiment.settings, [trial for trial in controller.trials.values() if trial.attempt]
+    settings = experiment.settings
     losses = [trial.best_loss for trial in begun if trial.best_loss is not None]
     assert settings.limits.deadline_s is not None
     return Row(

@@ -13,19 +13,7 @@ from typing import Any
 
 import cloudpickle
 
-from elastune.algorithm import (
-    ASHA,
-    BOHB,
-    FIFO,
-    SEER,
-    ElasticGrid,
-    ElasticHyperband,
-    Hyperband,
-    HyperSched,
-    SingleTrial,
-    Stages,
-    SuccessiveHalving,
-)
+from elastune import algorithm as algorithms
 from elastune.bench import Contest, Entry
 from elastune.cluster.simulated import Fault
 from elastune.cluster.workload import Synthetic, table_from_file
@@ -39,20 +27,9 @@ from elastune.units import parse_duration
 from elastune.yaml_file import checked, read_yaml
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {
-    cls.__name__: cls
-    for cls in (
-        ASHA,
-        BOHB,
-        FIFO,
-        SEER,
-        ElasticGrid,
-        ElasticHyperband,
-        Hyperband,
-        HyperSched,
-        SingleTrial,
-        Stages,
-        SuccessiveHalving,
-    )
+    name: cls
+    for name, cls in vars(algorithms).items()
+    if isinstance(cls, type) and issubclass(cls, algorithms.Algorithm) and cls is not algorithms.Algorithm
 }
 SECONDS = ("request", "boot", "lifetime", "notice", "start")
 """Durations of the simulation section, which its fields in Python give in seconds."""
@@ -76,7 +53,7 @@ def load_experiment(
     fields["algorithm"] = _one_of(ALGORITHMS, fields["algorithm"], f"{path}: algorithm")
     if not planned:
         fields = {name: given for name, given in fields.items() if name not in ("planning", "deadline", "budget")}
-        fields["algorithm"] = FIFO(1)
+        fields["algorithm"] = algorithms.FIFO(1)
     fields |= {name: given for name, given in (("storage", storage), ("journal", journal)) if given is not None}
     trainable = fields.pop("trainable", None)
     loaded = _load_trainable(trainable, path) if with_trainable else None
