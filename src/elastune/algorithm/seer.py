@@ -30,6 +30,7 @@ from elastune.units import format_duration, parse_duration
 
 ROUNDING = 1e-9
 LONGER, NEARLY = 1.5, 0.9
+"""By how much longer first rounds are tried, and which part of the largest cost is nearly as much."""
 LATE = 0.25
 """The part of the budget for the second half, where there are no more than two halves."""
 
@@ -218,13 +219,7 @@ class SEER(TimedStages):
         lowest = window.at_least(self.p_min) * least_s
         budget = largest(lowest, window.device_s, lambda budget: window.affords(self._stages(window, budget, least_s)))
         assert budget is not None  # one trial alone is affordable, as was checked
-        stages = self._stages(window, budget, least_s)
-        whole_s = window.seconds / self.eta
-        longest = math.isclose(stages[0].until_s - window.begin_s, self.eta * least_s) and len(stages) == 1
-        if self.race and longest and least_s < whole_s * (1 - ROUNDING) and self._is_possible(window, whole_s):
-            # One round of the paper takes eta t_min at most, and would be over before the deadline.
-            return self._affordable(window, whole_s)
-        return stages
+        return self._stages(window, budget, least_s)
 
     def _first_rounds(self) -> tuple[int, ...]:
         """How many t_min the first round takes at least. Those that race have two to show what they are worth, and
