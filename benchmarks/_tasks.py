@@ -194,10 +194,6 @@ LINE_UP = (
 )
 
 
-def line_up() -> list[Contestant]:
-    return [contestant for contestant in LINE_UP if contestant.algorithm in ALGORITHMS]
-
-
 def contest(task: Task) -> Contest:
     known, unit_s = curves(task.curves), t_min_s(task.curves)
     deadline_s = task.deadline * unit_s
@@ -222,5 +218,5 @@ def contest(task: Task) -> Contest:
             stragglers=0.0,
             scaling=profile.scaling.speedups,
         ),
-        {each.label: each.entry(task) for each in line_up()},
+        {each.label: each.entry(task) for each in LINE_UP},
     )

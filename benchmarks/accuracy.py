@@ -52,7 +52,6 @@ from _tasks import (
     Task,
     contest,
     curves,
-    line_up,
     needed_data,
     t_min_s,
 )
@@ -140,7 +139,7 @@ def draw(name: str, summary: Summary) -> list[Path]:
         across, title = "deadline (t_min)", f"{SWEPT.name}: other deadlines, {SWEPT.devices} devices"
     else:
         across, title = "budget (devices until the deadline)", f"{SWEPT.name}: other budgets, {SWEPT.deadline:g} t_min"
-    order = [each.label for each in reversed(line_up())]
+    order = [each.label for each in reversed(LINE_UP)]
     return save(OUT, {f"accuracy_{name}": sweep(points, across, known.metric, known.mode, title, order)})
 
 
@@ -156,8 +155,6 @@ def main() -> None:
     if unknown := [name for name in wanted if name not in names]:
         parser.error(f"--tasks: there is no {', '.join(unknown)}; allowed: {', '.join(names)}")
     needed_data()
-    if absent := [each.label for each in LINE_UP if each not in line_up()]:
-        print(f"without {', '.join(absent)}, which this version does not have")
     tasks = [task for task in TASKS if task.name in wanted]
     swept = [task for name in SWEEPS if name in wanted for task in SWEEPS[name].values()]
     every = list(dict.fromkeys([*tasks, *swept]))

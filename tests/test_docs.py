@@ -119,6 +119,10 @@ def test_the_plan_by_the_clock_is_what_is_printed_and_costs_what_is_said(
     assert ["\n".join(map(str.rstrip, printed.splitlines())) + "\n"] == blocks(page, "text")
     assert CliRunner().invoke(main, ["simulate", "hour.yaml"], catch_exceptions=False).exit_code == 0
     assert f"${et.load(tmp_path / 'runs' / 'hour').cost:.2f} in a simulation of this plan" in page.read_text()
+    report = CliRunner().invoke(main, ["report", "runs/hour"], catch_exceptions=False, env={"COLUMNS": "100"}).stdout
+    shown = "\n".join(f"    {line}".rstrip() for line in report.splitlines())
+    tables = shown[shown.index("          forecast (at most)") : shown.index("\n\n    machine  training")]
+    assert tables in (ROOT / "docs" / "reports.md").read_text()
 
 
 def test_every_field_of_an_experiment_is_in_the_reference() -> None:

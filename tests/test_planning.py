@@ -315,7 +315,11 @@ BAD = [
         "Hyperband: {R: 81}}\ncluster: {machines: 4}",
         "machines=4: 5",
     ),
-    (GOOD, GOOD.replace("planning: {profile: r101.profile.yaml}", ""), "there is nothing to plan with: give planning="),
+    (
+        GOOD,
+        GOOD.replace("planning: {profile: r101.profile.yaml}", "").replace("deadline: 20m", ""),
+        "nothing says when the run must end: give a deadline",
+    ),
 ]
 
 
@@ -413,8 +417,8 @@ def test_billing_by_function_is_for_plans_and_refused_in_a_run(folder: Path) -> 
 
 
 def test_a_plan_needs_something_to_plan_with(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="there is nothing to plan with: give planning=Planning"):
-        tuner(tmp_path, planning=None).plan()
+    with pytest.raises(SpecError, match=r"nothing says when the run must end: .* give planning=Planning"):
+        tuner(tmp_path, planning=None, deadline=None).plan()
 
 
 def test_an_infeasible_plan_raises_an_error_of_its_own(tmp_path: Path) -> None:

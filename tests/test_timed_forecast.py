@@ -22,7 +22,7 @@ from elastune.algorithm.timed import Bracket, TimedStage
 from elastune.cli import main
 from elastune.cluster.workload import Synthetic
 from elastune.config_file import load_experiment
-from elastune.errors import SpecError
+from elastune.errors import Infeasible
 from elastune.profile.cloud import Cloud
 from elastune.profile.latency import constant
 from elastune.simulation import Simulation
@@ -126,8 +126,7 @@ def test_brackets_side_by_side_share_the_machines_that_are_shown() -> None:
         assert row.machines == -(-alive // 4), "one device each, whatever the bracket"
     shown = [line[6] for line in cells(str(found)) if len(line) == 8]
     assert shown[0] == str(rows[0].machines) and len(cells(str(found))) == len(rows)
-    assert "at most 1h of 1h" in str(found) and "about $" in str(found)
-    assert list(found.to_dict()["cost_usd"]) == ["about"], "a trial may have to move before a machine can go"
+    assert "at most 1h of 1h" in str(found) and list(found.to_dict()["cost_usd"]) == ["at_most"]
     for bracket in {row.bracket for row in rows}:
         own = [row for row in rows if row.bracket == bracket]
         assert [row.go_on for row in own] == [*(row.trials for row in own[1:]), None]
@@ -194,7 +193,7 @@ def test_a_run_whose_rounds_are_full_costs_what_was_forecast(algorithm: Algorith
     algorithm=st.sampled_from(
         [et.SEER(t_min=30), et.SEER(eta=2, nu=3, t_min=30), et.SEER(t_min=30, fill=False), et.ElasticGrid(p_max=8)]
     )
-    | st.sampled_from([et.ElasticHyperband(t_min=30), et.SingleTrial()]),
+    | st.sampled_from([et.ElasticHyperband(t_min=30), et.ElasticHyperband(eta=2, t_min=10), et.SingleTrial()]),
     deadline_s=st.floats(60, 1200),
     budget=st.floats(0.01, 3).map(lambda usd: f"${usd:.4f}")
     | st.floats(1, 150).map(lambda m: f"{m:.4f} device-minutes"),
@@ -213,14 +212,13 @@ def test_no_run_takes_longer_or_costs_more_than_was_said(
         with timed(algorithm, planning=et.Planning(cloud=type_of_machine), **changes) as tuner:
             found = tuner.plan()
             result = tuner.simulate(Simulation(Synthetic("loss", "min", step_s=step_s), stragglers=0.3))
-    except SpecError:
+    except Infeasible:
         assume(False)
     except et.RunFailed:  # steps that no round is long enough for
         assume(False)
     assert isinstance(found, TimedForecast)
     assert found.unspent >= 0 and found.time_s[0] <= deadline_s + 1e-6
-    moving_s = 0.0 if found.is_limit else 5 * step_s  # a step, some of which take several times as long
-    assert result.cost <= found.cost_usd[0] + found.held[0][1] * devices * moving_s / 3600 + 1e-9
+    assert result.cost <= found.cost_usd[0] + 1e-9
     assert result.view.at_s <= found.time_s[0] + 1e-6
     assert len(result.view.machines) <= found.held[0][1]
 
@@ -257,15 +255,11 @@ def test_a_budget_in_dollars_works_from_a_file_too(tmp_path: Path) -> None:
     assert f"at most ${found['cost_usd']['at_most']:.2f} of $8.00" in call("plan", str(file)).stdout
 
 
-def test_a_budget_that_is_too_small_and_an_algorithm_without_a_plan_are_refused(tmp_path: Path) -> None:
+def test_a_budget_that_is_too_small_is_infeasible(tmp_path: Path) -> None:
     file = tmp_path / "exp.yaml"
     file.write_text(SEER_FILE.replace("80 device-minutes", "10 device-seconds"))
     said = call("plan", str(file))
-    assert said.exit_code == 2 and not said.stdout and "is too small for one trial of t_min=1m" in said.stderr
-    file.write_text(SEER_FILE.replace("{SEER: {eta: 2, t_min: 1m, race: false}}", "{ASHA: {n: 9, r: 1, R: 9}}"))
-    said = call("plan", str(file))
-    assert said.exit_code == 2 and not said.stdout
-    assert "there is nothing to plan with: give planning=" in said.stderr and "such as SEER" in said.stderr
+    assert said.exit_code == 3 and not said.stdout and "is too small for one trial of t_min=1m" in said.stderr
 
 
 def test_what_is_yet_to_be_measured_is_not_planned_for(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import elastune as et
 from elastune.algorithm import Algorithm
 from elastune.allocate import FirstComeFirstServed
 from elastune.cli import main
-from elastune.errors import SpecError
+from elastune.errors import ElastuneError, Infeasible, SpecError
 from elastune.experiment import COLD_START_S, Experiment
 from elastune.profile import Cloud, JobProfile, Scaling, constant
 from elastune.spec import Limits, Terms
@@ -47,8 +47,8 @@ def planned(algorithm: Algorithm, **changes: Any) -> Experiment:
     return experiment(algorithm, devices=None, planning=et.Planning(cloud=CLOUD, profile=PROFILE), **changes)
 
 
-def refused(algorithm: Algorithm, **changes: Any) -> str:
-    with pytest.raises(SpecError) as error:
+def refused(algorithm: Algorithm, kind: type[ElastuneError] = SpecError, **changes: Any) -> str:
+    with pytest.raises(kind) as error:
         experiment(algorithm, **changes)
     return str(error.value)
 
@@ -127,13 +127,6 @@ def test_a_width_above_all_devices_is_what_there_is() -> None:
         ({"budget": None, "deadline": None}, "NAME needs a deadline and a budget: deadline and budget are missing"),
         ({"budget": "$5"}, "NAME needs a price for its budget of $5.00: give price='$0.10', per device"),
         ({"budget": "$5", "price": 0}, "NAME needs a price for its budget of $5.00"),
-        ({"deadline": "2s"}, "the deadline of 2s is too early: machines need 3s to come and to go. Give a later one"),
-        (
-            {"deadline": "100s", "provider": "local", "boot": "10m"},
-            "the deadline of 1m 40s is too early: machines need 10m 4s to come and to go. Give a later one",
-        ),
-        ({"budget": "1 device-seconds"}, "the budget of 0.01667 device-minutes is too small for one"),
-        ({"budget": "$0.001", "price": 1}, "the budget of $0.001 is too small for one"),
         ({"devices_per_trial": 2}, "NAME says itself how many devices each trial gets: leave out devices_per_trial=2"),
         ({"allocator": FirstComeFirstServed(1)}, "NAME says itself how many devices each trial gets: leave out First"),
         (
@@ -150,6 +143,25 @@ def test_what_no_plan_can_be_made_of_is_refused(name: str, changes: dict[str, An
     assert said.startswith(message.replace("NAME", name)), said
 
 
+@every_one
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"deadline": "2s"}, "the deadline of 2s is too early: machines need 3s to come and to go. Give a later one"),
+        (
+            {"deadline": "100s", "provider": "local", "boot": "10m"},
+            "the deadline of 1m 40s is too early: machines need 10m 4s to come and to go. Give a later one",
+        ),
+        ({"budget": "1 device-seconds"}, "the budget of 0.01667 device-minutes is too small for one"),
+        ({"budget": "$0.001", "price": 1}, "the budget of $0.001 is too small for one"),
+    ],
+    ids=lambda value: None,
+)
+def test_limits_that_no_plan_meets_are_infeasible(name: str, changes: dict[str, Any], message: str) -> None:
+    said = refused(TIMED[name], Infeasible, **changes)
+    assert said.startswith(message), said
+
+
 @pytest.mark.parametrize(
     ("algorithm", "message"),
     [
@@ -161,21 +173,21 @@ def test_what_no_plan_can_be_made_of_is_refused(name: str, changes: dict[str, An
     ids=lambda value: type(value).__name__ if isinstance(value, Algorithm) else "",
 )
 def test_a_budget_that_is_too_small_says_what_would_do_and_that_does(algorithm: Algorithm, message: str) -> None:
-    said = refused(algorithm, budget="3 device-minutes")
+    said = refused(algorithm, Infeasible, budget="3 device-minutes")
     takes = re.search(r": it takes ([0-9.]+) device-minutes", said)
     assert message in said and "Give a larger budget, " in said and takes is not None
     experiment(algorithm, budget=f"{float(takes[1]) + 0.01} device-minutes")
 
 
 def test_a_least_time_above_the_deadline_says_what_would_do_and_that_does() -> None:
-    said = refused(et.SEER(t_min="11m"))
+    said = refused(et.SEER(t_min="11m"), Infeasible)
     assert said == (
         "t_min=11m does not fit into the deadline of 10m, of which machines take 3.5s to come, to begin and to go: "
         "give t_min of at most 9m 56s, or a deadline of at least 11m 4s"
     )
     experiment(et.SEER(t_min="9m56s"))
     experiment(et.SEER(t_min="11m"), deadline="11m4s")
-    assert refused(et.ElasticHyperband(t_min="11m")) == (
+    assert refused(et.ElasticHyperband(t_min="11m"), Infeasible) == (
         "t_min=11m does not fit into the 9m 56s that there are for training until the deadline: give a smaller t_min, "
         "or a later deadline"
     )
@@ -183,7 +195,8 @@ def test_a_least_time_above_the_deadline_says_what_would_do_and_that_does() -> N
 
 def test_what_is_used_up_before_the_first_step_is_no_time_for_a_smaller_one() -> None:
     slow = JobProfile(constant(1.0), Scaling({1: 1}), start=constant(700.0))
-    said = refused(et.SEER(t_min="1m"), devices=None, planning=et.Planning(cloud=Cloud("c4", 4, 4.0), profile=slow))
+    planning = et.Planning(cloud=Cloud("c4", 4, 4.0), profile=slow)
+    said = refused(et.SEER(t_min="1m"), Infeasible, devices=None, planning=planning)
     assert said == (
         "t_min=1m does not fit into the deadline of 10m, of which machines take 11m 40s to come, to begin and to go: "
         "give a later deadline of at least 12m 40s"
@@ -268,29 +281,39 @@ def test_a_file_with_a_budget_of_time_on_devices_is_simulated_and_kept_to(folder
     assert "device-minutes of 80 device-minutes ($0.00)" in result.stdout
 
 
+@pytest.mark.parametrize("command", ["plan", "simulate", "run"])
 @pytest.mark.parametrize(
-    ("good", "bad", "message"),
+    ("good", "bad", "message", "exit_code"),
     [
-        ("deadline: 10m\n", "", "SEER needs a deadline and a budget: deadline is missing"),
-        ("budget: 80 device-minutes\n", "", "SEER needs a deadline and a budget: budget is missing"),
-        ("80 device-minutes", "$5", "SEER needs a price for its budget of $5.00"),
-        ("80 device-minutes", "1 device-seconds", "the budget of 0.01667 device-minutes is too small for one trial"),
-        ("80 device-minutes", "0 device-minutes", "budget='0 device-minutes': must be a positive time on devices"),
-        ("t_min: 20s", "t_min: 20m", "t_min=20m does not fit into the deadline of 10m"),
-        ("t_min: 20s", "p_min: 4, p_max: 2", "p_min=4, p_max=2: trials have p_min to p_max devices"),
-        ("t_min: 20s", "p_min: 99", "p_min=99: there are 80 devices on all machines together"),
-        ("eta: 2", "eta: 1", "eta=1: must be above 1"),
-        ("eta: 2", "nu: 0.5", "nu=0.5: must be at least 1"),
-        ("devices: 4", "devices: 4, devices_per_trial: 2", "SEER says itself how many devices each trial gets"),
+        ("deadline: 10m\n", "", "SEER needs a deadline and a budget: deadline is missing", 2),
+        ("budget: 80 device-minutes\n", "", "SEER needs a deadline and a budget: budget is missing", 2),
+        ("80 device-minutes", "$5", "SEER needs a price for its budget of $5.00", 2),
+        ("80 device-minutes", "1 device-seconds", "the budget of 0.01667 device-minutes is too small for one trial", 3),
+        ("80 device-minutes", "0 device-minutes", "budget='0 device-minutes': must be a positive time on devices", 2),
+        ("deadline: 10m", "deadline: 2s", "the deadline of 2s is too early: machines need 3s to come and to go", 3),
+        ("t_min: 20s", "t_min: 20m", "t_min=20m does not fit into the deadline of 10m", 3),
+        ("t_min: 20s", "p_min: 4, p_max: 2", "p_min=4, p_max=2: trials have p_min to p_max devices", 2),
+        ("t_min: 20s", "p_min: 99", "p_min=99: there are 80 devices on all machines together", 2),
+        ("eta: 2", "eta: 1", "eta=1: must be above 1", 2),
+        ("eta: 2", "nu: 0.5", "nu=0.5: must be at least 1", 2),
+        ("devices: 4", "devices: 4, devices_per_trial: 2", "SEER says itself how many devices each trial gets", 2),
     ],
 )
 def test_a_file_that_cannot_be_planned_is_refused_and_nothing_is_written(
-    folder: Path, good: str, bad: str, message: str
+    folder: Path, command: str, good: str, bad: str, message: str, exit_code: int
 ) -> None:
     assert good in FILE
     (folder / "exp.yaml").write_text(FILE.replace(good, bad))
-    result = CliRunner().invoke(main, ["simulate", "exp.yaml"], env={"COLUMNS": "400"})
-    assert result.exit_code == 2 and "Traceback" not in result.output
+    (folder / "train.py").write_text("def train(config): ...\n")
+    result = CliRunner().invoke(main, [command, "exp.yaml"], env={"COLUMNS": "400"})
+    assert result.exit_code == exit_code and "Traceback" not in result.output and not result.stdout
     said = " ".join(result.stderr.split())
     assert message in said and "exp.yaml" in said
-    assert sorted(path.name for path in folder.iterdir()) == ["exp.yaml"]
+    assert {path.name for path in folder.iterdir()} <= {"exp.yaml", "train.py", "__pycache__"}
+
+
+def test_a_comparison_says_which_algorithm_no_plan_was_found_for(folder: Path) -> None:
+    text = FILE.replace("algorithm: {SEER", "algorithms: {SEER").replace("80 device-minutes", "10 device-seconds")
+    (folder / "exp.yaml").write_text(text)
+    result = CliRunner().invoke(main, ["bench", "exp.yaml", "--seeds", "1"], env={"COLUMNS": "400"})
+    assert result.exit_code == 3 and "exp: SEER: the budget of 0.1667 device-minutes is too small" in result.stderr

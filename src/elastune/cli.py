@@ -149,8 +149,9 @@ def profile(
 def plan(experiment: Path, as_json: bool, plot: Path | None) -> None:
     """What an EXPERIMENT would take and cost, stage by stage, and what every other deadline would cost.
 
-    Of an algorithm that plans by the clock, such as SEER: its rounds, and what they take and cost at most. Nothing is
-    started. Exit code 3: no plan meets the deadline or the budget.
+    Of an algorithm that plans by the clock, such as SEER: its rounds, and what they take and cost at most. Of one that
+    holds its machines to the end, such as ASHA or HyperSched: what they cost until it must end. Nothing is started.
+    Exit code 3: no plan meets the deadline or the budget.
     """
     from elastune.config_file import load_experiment
 
@@ -163,6 +164,8 @@ def plan(experiment: Path, as_json: bool, plot: Path | None) -> None:
     Console().print(forecast.tables())
     if pictures:
         click.echo("\n".join(["pictures:", *(f"  {path}" for path in pictures)]))
+    elif plot is not None:
+        click.echo("no pictures: the machines are the same from the beginning to the end")
 
 
 @main.command()

@@ -18,7 +18,7 @@ from elastune.bench import Contest, Entry
 from elastune.cluster.simulated import Fault
 from elastune.cluster.workload import Synthetic, table_from_file
 from elastune.cluster.workload_lcbench import LCBench
-from elastune.errors import SpecError, did_you_mean
+from elastune.errors import Infeasible, SpecError, did_you_mean
 from elastune.planning import Planning
 from elastune.simulation import Simulation
 from elastune.spec import Retention, Workers, require_int
@@ -60,8 +60,8 @@ def load_experiment(
     try:
         tuner = Tuner(loaded, **fields)
         return tuner, _simulation(simulation, fields, path)
-    except SpecError as error:
-        raise SpecError(f"{path}: {error}") from None
+    except (SpecError, Infeasible) as error:
+        raise type(error)(f"{path}: {error}") from None
 
 
 def load_contest(path: Path) -> tuple[Contest, int]:

@@ -40,7 +40,7 @@ class RunFailed(ElastuneError):
 
 
 class Infeasible(ElastuneError):
-    """No plan meets what was asked for."""
+    """No plan meets the deadline or the budget."""
 
 
 def did_you_mean(name: str, allowed: Iterable[str], which: str = "allowed") -> str:

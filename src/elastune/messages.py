@@ -62,6 +62,35 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     size_bytes: int
 
 
+class PlannedRound(msgspec.Struct, frozen=True, gc=False):
+    """A bracket in one of its rounds, which ends by the clock. `machines` are those of all brackets together from when
+    the round begins.
+    """
+
+    round: int
+    bracket: int
+    trials: int
+    devices_per_trial: int
+    machines: int
+    go_on: int | None
+    """None: it is the last round."""
+    begin_s: float
+    end_s: float
+
+
+class ClockPlan(msgspec.Struct, frozen=True, gc=False):
+    """What an algorithm that plans by the clock has planned before the run, and what that takes and costs at most:
+    `device_s` is the time on devices that is paid for. Without rounds it holds the same machines to the end.
+    """
+
+    rounds: tuple[PlannedRound, ...]
+    machines: int
+    """The most that are held at once."""
+    finish_s: float
+    cost_usd: float
+    device_s: float
+
+
 # ---------------------------------------------------------------------------------------------------------- events
 
 
@@ -85,6 +114,8 @@ class RunStarted(Event, frozen=True, gc=False):
     checkpoints: str | None = None
     """Where the checkpoints are, if not in the run's folder."""
     budget_device_s: float | None = None
+    plan: ClockPlan | None = None
+    """Where the algorithm has one; plans that an allocator makes are decisions."""
 
 
 class RunResumed(Event, frozen=True, gc=False):

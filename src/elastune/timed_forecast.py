@@ -1,18 +1,18 @@
 """What a run that is planned by the clock will do, before anything is paid: its rounds, machines and cost.
 
 Time and cost are upper limits: rounds end by the clock at the latest, and machines that have become empty are given
-back. Only where brackets run side by side may the cost be a little more, if trials must first leave the machines that
-are given back at the end of another bracket's round: each goes at its next report.
+back.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -23,26 +23,12 @@ from elastune.algorithm.seer import SEER
 from elastune.algorithm.timed import TimedStage, Window
 from elastune.cost import SECONDS_PER_HOUR
 from elastune.forecast import as_text
+from elastune.messages import ClockPlan, PlannedRound
 from elastune.profile.latency import Floats
 from elastune.spec import Terms
 from elastune.units import format_device_time, format_duration, format_money
 
 Rounds = tuple[TimedStage, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A bracket in one of its rounds. `machines` are those of all brackets together from when the round begins."""
-
-    round: int
-    bracket: int
-    trials: int
-    devices_per_trial: int
-    machines: int
-    go_on: int | None
-    """None: it is the last round."""
-    begin_s: float
-    end_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +40,7 @@ class TimedForecast:
     held: tuple[tuple[float, int], ...]
     """How many machines until when, all of them from the beginning."""
     instance: str | None
-    limited_by_machines: bool
+    limited_by_machines: bool = False
     """More would be held, if there were more."""
     races: bool = False
     """Whether others begin in place of those that fall behind."""
@@ -66,7 +52,7 @@ class TimedForecast:
 
     @property
     def cost_usd(self) -> Floats:
-        """One number, as the only sample: at most, or about."""
+        """At most; one number, as the only sample."""
         terms = self.window.terms
         dollars = replace(self.window, price=terms.price_usd_per_device_hour, data=terms.data_usd)
         return np.array([dollars.cost(self.held)])
@@ -75,11 +61,6 @@ class TimedForecast:
     def device_s(self) -> float:
         """Time on devices that is paid for."""
         return replace(self.window, price=1.0, data=0.0).cost(self.held) * SECONDS_PER_HOUR
-
-    @property
-    def is_limit(self) -> bool:
-        """Whether it cannot cost more than this."""
-        return len(self.rounds) == 1
 
     @property
     def unspent(self) -> float:
@@ -95,7 +76,7 @@ class TimedForecast:
         """The trials that train until the end."""
         return sum(rounds[-1].trials for rounds in self.rounds)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[PlannedRound]:
         """As they begin."""
         rows, first = [], 0
         for rounds in self.rounds:
@@ -104,25 +85,29 @@ class TimedForecast:
                 for place, bracket in enumerate(stage.brackets):
                     go_on = None if number == len(rounds) - 1 else bracket.keep
                     what = (bracket.trials, bracket.width, machines, go_on, stage.begin_s, stage.until_s)
-                    rows.append(Row(number, first + place, *what))
+                    rows.append(PlannedRound(number, first + place, *what))
             first += len(rounds[0].brackets)
         return sorted((row for row in rows if row.trials), key=lambda row: (row.begin_s, row.bracket))
+
+    def recorded(self) -> ClockPlan:
+        """For the journal."""
+        bill = float(self.time_s[0]), float(self.cost_usd[0]), self.device_s
+        return ClockPlan(tuple(self.rows()), self.held[0][1], *bill)
 
     def to_dict(self) -> dict[str, Any]:
         limits, terms = self.window.terms.limits, self.window.terms
         in_time = limits.budget_device_s is not None
-        bound = "at_most" if self.is_limit else "about"
         return {
             "deadline_s": limits.deadline_s,
             "budget_usd": limits.budget_usd,
             "budget_device_s": limits.budget_device_s,
             "time_s": {"at_most": float(self.time_s[0])},
-            "cost_usd": {bound: float(self.cost_usd[0])},
-            "device_s": {bound: self.device_s},
+            "cost_usd": {"at_most": float(self.cost_usd[0])},
+            "device_s": {"at_most": self.device_s},
             "unspent_device_s" if in_time else "unspent_usd": self.unspent * (SECONDS_PER_HOUR if in_time else 1),
             "trials": self.trials,
             "finalists": self.finalists,
-            "stages": [asdict(row) for row in self.rows()],
+            "stages": [msgspec.structs.asdict(row) for row in self.rows()],
             "held": [{"until_s": until_s, "machines": machines} for until_s, machines in self.held],
             "limited_by_machines": self.limited_by_machines,
             "machine": {
@@ -135,11 +120,9 @@ class TimedForecast:
         }
 
     def tables(self) -> RenderableType:
-        notes = ["at most: a round may end sooner, and a machine is given back when it is empty"]
-        if not self.is_limit:
-            notes.append("about: a trial of another bracket leaves such a machine at its next report")
-        said = [*(Text(note, "dim") for note in notes), *(Text(hint, "yellow") for hint in self._hints())]
-        return Group(self._stage_table(), "", self._summary(), *said)
+        note = Text("at most: a round may end sooner, and a machine is given back when it is empty", "dim")
+        hints = (Text(hint, "yellow") for hint in self._hints())
+        return Group(self._stage_table(), "", self._summary(), note, *hints)
 
     def __str__(self) -> str:
         return as_text(self.tables())
@@ -185,8 +168,7 @@ class TimedForecast:
         grid.add_row("trials", f"{self.trials} begin{others}; {self.finalists} train until the end")
         deadline = format_duration(terms.limits.deadline_s or 0.0)
         grid.add_row("time", f"at most {format_duration(float(self.time_s[0]))} of {deadline}")
-        bound = "at most" if self.is_limit else "about"
-        grid.add_row("cost", f"{bound} {self._cost()} of {window.say(window.budget)}")
+        grid.add_row("cost", f"at most {self._cost()} of {window.say(window.budget)}")
         grid.add_row("unspent", window.say(self.unspent))
         grid.add_row("machines", f"{self._machine()}; at most {self.held[0][1]} at once, of {terms.machines}")
         return grid
@@ -212,14 +194,18 @@ class TimedForecast:
 
 
 def timed_forecast(algorithm: ByTheClock, terms: Terms, instance: str | None) -> TimedForecast:
-    """What an algorithm has planned with these terms."""
-    window = Window.of(terms, type(algorithm).__name__)
-    held = _held(algorithm, terms.devices)
+    """What an algorithm has planned with these terms, and whether it would with more machines."""
     more = copy.deepcopy(algorithm)
     more.prepare(replace(terms, machines=2 * terms.machines))
     limited = _held(more, terms.devices)[0][1] > terms.machines
+    return replace(as_planned(algorithm, terms, instance), limited_by_machines=limited)
+
+
+def as_planned(algorithm: ByTheClock, terms: Terms, instance: str | None = None) -> TimedForecast:
+    """The same without a second plan to compare with."""
+    window = Window.of(terms, type(algorithm).__name__)
     races = isinstance(algorithm, SEER) and algorithm.race
-    return TimedForecast(window, _rounds(algorithm), held, instance, limited, races)
+    return TimedForecast(window, _rounds(algorithm), _held(algorithm, terms.devices), instance, races=races)
 
 
 def paths(rounds: Rounds) -> list[tuple[int, ...]]:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import cloudpickle
 
 from elastune.algorithm.base import Algorithm
-from elastune.algorithm.elastic_hyperband import ByTheClock
 from elastune.allocate import Allocator
 from elastune.allocate.planned import Planned
 from elastune.cluster.base import Cluster
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
     from elastune.forecast import Forecast
+    from elastune.held_forecast import HeldForecast
     from elastune.profiling import Profiled
     from elastune.provider import Provider
     from elastune.timed_forecast import TimedForecast
@@ -185,26 +185,19 @@ class Tuner:
 
     @property
     def has_plan(self) -> bool:
-        """Whether `plan` can say what the run takes."""
-        return isinstance(self.experiment.allocator, Planned) or isinstance(self.experiment.algorithm, ByTheClock)
+        """Whether machines and cost are planned before the run."""
+        from elastune.forecasts import has_plan
 
-    def plan(self) -> Forecast | TimedForecast:
+        return has_plan(self.experiment)
+
+    def plan(self) -> Forecast | TimedForecast | HeldForecast:
         """What the run is expected to take and to cost, and what every other deadline would cost; of an algorithm that
-        plans by the clock, such as SEER, what it takes and costs at most. Nothing starts.
+        plans by the clock, such as SEER, what it takes and costs at most; of one that holds its machines to the end, at
+        most what the limits allow. Nothing starts.
         """
-        from elastune.forecast import forecast
-        from elastune.timed_forecast import timed_forecast
+        from elastune.forecasts import plan_of
 
-        experiment = self.experiment
-        if isinstance(experiment.allocator, Planned):
-            return forecast(experiment.allocator)
-        if isinstance(experiment.algorithm, ByTheClock):
-            instance = None if experiment.cloud is None else experiment.cloud.instance
-            return timed_forecast(experiment.algorithm, experiment.terms(), instance)
-        raise SpecError(
-            "there is nothing to plan with: give planning=Planning(profile=..., cloud=...), or an algorithm that plans "
-            "by the clock, such as SEER"
-        )
+        return plan_of(self.experiment)
 
     def profile(self, seconds: Duration = 20.0, widths: Sequence[int] | None = None, progress: bool = True) -> Profiled:
         """Measure how the training scales, on the machines of this experiment: at widths 1, 2, 4, ... for some time
@@ -386,6 +379,8 @@ class Tuner:
         return code
 
     def _started(self, started_unix_s: float, rehearsal: str | None) -> RunStarted:
+        from elastune.forecasts import recorded_plan
+
         settings = self.experiment.settings
         return RunStarted(
             name=settings.name,
@@ -400,6 +395,7 @@ class Tuner:
             experiment=self.experiment.describe() | ({} if rehearsal is None else {"rehearsal": rehearsal}),
             versions=_versions(),
             budget_device_s=settings.limits.budget_device_s,
+            plan=recorded_plan(self.experiment),
         )
 
 

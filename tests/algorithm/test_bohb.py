@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.algorithm.histories import play, ready
+from tests.worlds import world
 
-from elastune.algorithm import BOHB, Ended, Hyperband, Run
+from elastune.algorithm import BOHB, Ended, Hyperband, Reported, Run
 from elastune.algorithm.base import Algorithm, TrialSource
 from elastune.errors import SpecError
-from elastune.messages import Config
+from elastune.messages import Config, StatusChanged
 from elastune.search import Searcher
 from elastune.space import Space, uniform
 
@@ -103,6 +104,29 @@ def test_a_bracket_that_a_searcher_cannot_fill_goes_on_with_what_it_has(configur
     history = play(algorithm, seed=3, devices=devices)
     expected = {0: [], 4: [1, 1, 1, 1, 4, 4, 4, 9], 9: FIRST, 11: [*FIRST, 3, 3, 9]}[configurations]
     assert sorted(run.until for run in history.runs if run.until) == sorted(expected)
+
+
+def test_who_is_not_promoted_when_a_searcher_has_no_more_is_stopped_too() -> None:
+    algorithm, searcher = BOHB(R=9, eta=3), Few(5)
+    searcher.setup(Space({"x": uniform(0, 1)}), "min", 0)
+    algorithm.setup(TrialSource("t", searcher))
+    begun = more(algorithm, 5)
+    assert [end(algorithm, run, float(loss)) for loss, run in enumerate(begun)] == [[]] * 5, "there may be more"
+    promoted = more(algorithm, 5)
+    assert [(run.trial, run.until) for run in promoted] == [(run.trial, 4) for run in begun[:3]]
+    actions = [algorithm.on(Reported(run.trial, 2, 0.0), 0.0) for run in promoted]
+    assert [each.stops for each in actions] == [tuple(run.trial for run in begun[3:]), (), ()]
+
+
+def test_a_run_stops_them_as_soon_as_the_others_go_on() -> None:
+    session = world(BOHB(R=9, eta=3), searcher=Few(5), space=Space({"x": uniform(0, 1)}), devices=5).run()
+    stopped_s = [
+        record.at_s
+        for record in session.records
+        for decision in record.decisions
+        if isinstance(decision, StatusChanged) and decision.status == "stopped"
+    ]
+    assert stopped_s == [2.0, 2.0, 4.0, 4.0], "with the first report of those that go on, and at the barrier"
 
 
 @pytest.mark.parametrize(

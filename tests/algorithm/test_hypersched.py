@@ -289,6 +289,18 @@ def test_bad_numbers_are_refused(arguments: dict[str, Any], message: str) -> Non
         ({"budget": "$1", "price": "$1"}, "HyperSched needs a deadline and a budget: deadline is missing"),
         ({"deadline": "1h"}, "HyperSched needs a deadline and a budget: budget is missing"),
         ({"deadline": "1h", "budget": "$1"}, "HyperSched needs a price for its budget"),
+        ({"deadline": "1h", "budget": "$9", "price": "$1", "devices_per_trial": 2}, "leave out devices_per_trial=2"),
+    ],
+)
+def test_what_cannot_be_is_refused(fields: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(et.SpecError) as error:
+        asked_for(tmp_path, **fields)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
         (
             {"deadline": "1h", "budget": "$3", "price": "$1"},
             "the budget of $3.00 is too small for one machine until the deadline: it takes $4.00 for 4 devices and 1h",
@@ -298,19 +310,16 @@ def test_bad_numbers_are_refused(arguments: dict[str, Any], message: str) -> Non
             {"deadline": "5s", "budget": "$9", "price": "$1", "provider": "local", "boot": "10s"},
             "the deadline of 5s is too early: machines need ",
         ),
-        ({"deadline": "1h", "budget": "$9", "price": "$1", "devices_per_trial": 2}, "leave out devices_per_trial=2"),
     ],
 )
 def test_what_cannot_be_bought_is_refused(fields: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(et.SpecError) as error:
-        et.Tuner(
-            None,
-            space=SPACE,
-            metric="loss",
-            algorithm=et.HyperSched(1, 50),
-            machines=4,
-            devices=4,
-            storage=tmp_path,
-            **fields,
-        )
+    with pytest.raises(et.Infeasible) as error:
+        asked_for(tmp_path, **fields)
     assert message in str(error.value)
+
+
+def asked_for(storage: Path, **fields: Any) -> et.Tuner:
+    algorithm = et.HyperSched(1, 50)
+    return et.Tuner(
+        None, space=SPACE, metric="loss", algorithm=algorithm, machines=4, devices=4, storage=storage, **fields
+    )

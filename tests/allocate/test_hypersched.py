@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elastune.allocate import View
-from elastune.allocate.hypersched import SharedOut, Standing
+from elastune.allocate.hypersched import STEPS, SharedOut, Standing
 from elastune.place import machines_needed
 from elastune.profile.scaling import Scaling
 from elastune.spec import Width
@@ -90,6 +93,17 @@ def test_the_median_step_is_that_on_one_device_without_beginning() -> None:
     for width, steps, seconds, first in ((1, 1, 5.0, True), (1, 2, 8.0, False), (2, 1, 1.0, False), (1, 1, 9.0, False)):
         allocator.stepped(width, steps, seconds, first)
     assert standing.median_step_s == 4.0
+
+
+def test_the_median_step_is_that_of_the_last_steps_and_no_more_are_kept() -> None:
+    standing, draw = Standing(), random.Random(0)
+    steps = [draw.choice([1.0, 2.0, draw.random() * number]) for number in range(3 * STEPS)]
+    for number, seconds in enumerate(steps, 1):
+        standing.stepped(seconds)
+        if number % 50 == 0 or number < 20:
+            last = sorted(steps[max(0, number - STEPS) : number])
+            assert standing.median_step_s == last[len(last) // 2]
+    assert len(pickle.dumps(standing)) < 3 * 9 * STEPS
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 30), st.floats(0.2, 1.0))

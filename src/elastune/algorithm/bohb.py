@@ -24,6 +24,8 @@ class Bracket(SuccessiveHalving):
         self._stage = 0
         self.missing = n
         """Trials of the first stage that are yet to begin."""
+        self._rest: tuple[str, ...] = ()
+        """Trials that are to be stopped, which `more` cannot say."""
 
     def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
         first, wanted = self._stages[0], min(free, self.missing)
@@ -35,7 +37,18 @@ class Bracket(SuccessiveHalving):
             return [runs]
         # The searcher has no more: those who have begun are all who meet at the barrier, and perhaps they wait there.
         self.missing = 0
-        return [runs, *(self._promote().groups if self._all_met() else ())]
+        if not self._all_met():
+            return [runs]
+        promoted = self._promote()
+        self._rest = promoted.stops
+        return [runs, *promoted.groups]
+
+    def on(self, event: AlgorithmEvent, at_s: float) -> Actions:
+        actions, rest = super().on(event, at_s), self._rest
+        if not rest:
+            return actions
+        self._rest = ()
+        return Actions(actions.groups, (*rest, *actions.stops))
 
     def _all_met(self) -> bool:
         return not self.missing and super()._all_met()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from elastune.algorithm.timed import Bracket, TimedStage, TimedStages, Window, largest
 from elastune.allocate.base import Allocator
-from elastune.errors import SpecError
+from elastune.errors import Infeasible, SpecError
 from elastune.place import machines_needed
 from elastune.spec import Terms, require_int
 
@@ -32,7 +32,7 @@ class ElasticGrid(TimedStages):
         trials = largest(1, most, lambda trials: window.affords(self._stages(window, int(trials))))
         if trials is None:
             needed = window.cost([(stage.until_s, stage.machines) for stage in self._stages(window, 1)])
-            raise SpecError(
+            raise Infeasible(
                 f"the budget of {window.say(window.budget)} is too small for one trial on {self.p_min} and then "
                 f"{self.p_max} devices until the deadline: it takes {window.say(needed)}. Give a larger budget, a "
                 "smaller p_max, or an earlier deadline"

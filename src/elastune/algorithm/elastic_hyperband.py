@@ -18,7 +18,7 @@ from elastune.algorithm.base import NOTHING, Actions, Algorithm, AlgorithmEvent,
 from elastune.algorithm.timed import TimedStage, TimedStages, Window, largest, least_time_s, staged
 from elastune.allocate.asked import AsAsked
 from elastune.allocate.base import Allocator
-from elastune.errors import SpecError
+from elastune.errors import Infeasible
 from elastune.place import machines_needed
 from elastune.spec import Terms, TrialGroup, require_int
 from elastune.units import format_duration, parse_duration
@@ -45,7 +45,7 @@ class ElasticHyperband(Algorithm):
         t_min_s = least_time_s(self._t_min_s, terms)
         least_s = t_min_s + terms.start_s
         if least_s > window.seconds:
-            raise SpecError(
+            raise Infeasible(
                 f"t_min={format_duration(t_min_s)} does not fit into the "
                 f"{format_duration(max(0.0, window.seconds - terms.start_s))} that there are for training until the "
                 "deadline: give a smaller t_min, or a later deadline"
@@ -53,7 +53,7 @@ class ElasticHyperband(Algorithm):
         R = largest(least_s, window.seconds, lambda R: self._affords(window, R, 1.0, least_s))
         if R is None:
             needed = window.cost([(window.begin_s + least_s, 1)])
-            raise SpecError(
+            raise Infeasible(
                 f"the budget of {window.say(window.budget)} is too small for one trial of "
                 f"t_min={format_duration(t_min_s)}: it takes {window.say(needed)} on a machine of "
                 f"{terms.devices}, which is paid from when it boots. Give a larger budget, or a smaller t_min"

@@ -28,7 +28,7 @@ from elastune.algorithm.halving import require_halving
 from elastune.algorithm.timed import Window
 from elastune.allocate.base import Allocator
 from elastune.allocate.hypersched import SharedOut, Standing
-from elastune.errors import SpecError
+from elastune.errors import Infeasible
 from elastune.messages import Config
 from elastune.spec import Run, Terms, TrialGroup
 from elastune.units import format_duration
@@ -111,7 +111,7 @@ class HyperSched(Algorithm):
         deadline_s = window.end_s + window.closing_s
         if window.seconds <= window.terms.start_s:
             needed_s = window.begin_s + window.terms.start_s + window.closing_s
-            raise SpecError(
+            raise Infeasible(
                 f"the deadline of {format_duration(deadline_s)} is too early: machines need "
                 f"{format_duration(needed_s)} to come, to begin and to go. Give a later one"
             )
@@ -120,7 +120,7 @@ class HyperSched(Algorithm):
         while machines and window.cost([(window.end_s, machines)]) > window.budget:
             machines -= 1
         if not machines:
-            raise SpecError(
+            raise Infeasible(
                 f"the budget of {window.say(window.budget)} is too small for one machine until the deadline: it takes "
                 f"{window.say(one)} for {window.terms.devices} device{'s' * (window.terms.devices != 1)} and "
                 f"{format_duration(deadline_s)}. Give a larger budget, or an earlier deadline"

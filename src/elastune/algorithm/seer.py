@@ -23,7 +23,7 @@ from elastune.algorithm.timed import Bracket, TimedStage, TimedStages, Window, l
 from elastune.algorithm.whole_machines import fill
 from elastune.allocate import Allocator
 from elastune.curve import Extrapolator, LastValue, make_extrapolator
-from elastune.errors import SpecError
+from elastune.errors import Infeasible, SpecError
 from elastune.place import machines_needed
 from elastune.spec import Run, Terms, TrialGroup, require_int, require_number
 from elastune.units import format_duration, parse_duration
@@ -261,7 +261,7 @@ class SEER(TimedStages):
             overhead_s = deadline_s - window.seconds + start_s
             possible_s = window.seconds - start_s
             instead = f"t_min of at most {format_duration(possible_s)}, or a " if possible_s > 0 else "a later "
-            raise SpecError(
+            raise Infeasible(
                 f"t_min={format_duration(t_min_s)} does not fit into the deadline of {format_duration(deadline_s)}, of "
                 f"which machines take {format_duration(overhead_s)} to come, to begin and to go: give {instead}"
                 f"deadline of at least {format_duration(t_min_s + overhead_s)}"
@@ -270,7 +270,7 @@ class SEER(TimedStages):
         if not self._is_possible(window, t_min_s):
             machines = -(-narrowest // devices)
             needed = window.cost([(window.begin_s + t_min_s + start_s, machines)])
-            raise SpecError(
+            raise Infeasible(
                 f"the budget of {window.say(window.budget)} is too small for one trial of "
                 f"t_min={format_duration(t_min_s)} on {narrowest} device{'s' * (narrowest != 1)}: it takes "
                 f"{window.say(needed)} on machines of {devices}, which are paid from when they boot. Give a larger "

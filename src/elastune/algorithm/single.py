@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elastune.algorithm.timed import Bracket, TimedStage, TimedStages, Window
 from elastune.allocate.base import Allocator
-from elastune.errors import SpecError
+from elastune.errors import Infeasible
 from elastune.place import machines_needed
 from elastune.spec import Terms
 
@@ -24,7 +24,7 @@ class SingleTrial(TimedStages):
         plan = next(filter(window.affords, plans), None)
         if plan is None:
             needed = window.cost([(window.end_s, 1)])
-            raise SpecError(
+            raise Infeasible(
                 f"the budget of {window.say(window.budget)} is too small for one machine until the deadline: it takes "
                 f"{window.say(needed)}. Give a larger budget, or an earlier deadline"
             )

@@ -15,7 +15,7 @@ from elastune.algorithm.base import NOTHING, Actions, Algorithm, AlgorithmEvent,
 from elastune.allocate.asked import AsAsked
 from elastune.allocate.base import Allocator
 from elastune.cost import MachineUse, cost_usd
-from elastune.errors import SpecError
+from elastune.errors import Infeasible, SpecError
 from elastune.messages import Config
 from elastune.place import machines_needed
 from elastune.spec import Run, Terms, TrialGroup
@@ -84,7 +84,7 @@ class Window:
         closing_s = min(LONGEST_CLOSING_S, CLOSING * limits.deadline_s)
         end_s = limits.deadline_s - closing_s
         if end_s <= terms.ready_s:
-            raise SpecError(
+            raise Infeasible(
                 f"the deadline of {format_duration(limits.deadline_s)} is too early: machines need "
                 f"{format_duration(terms.ready_s + closing_s)} to come and to go. Give a later one"
             )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from bisect import insort
-from collections import Counter
+from bisect import bisect_left, insort
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -12,6 +12,8 @@ from elastune.allocate.base import Allocator, Target, View
 from elastune.place import machines_needed
 from elastune.spec import Width
 
+STEPS = 1001
+"""How many steps the median is of: those before them are forgotten."""
 GAIN = 1.1
 """A trial is made wider where it trains at least so many times as far until the end."""
 
@@ -21,15 +23,22 @@ class Standing:
     """What algorithm and allocator tell each other: how good the trials are, and how long steps on one device took."""
 
     losses: dict[str, float] = field(default_factory=dict)
-    steps_s: list[float] = field(default_factory=list)
-    """In ascending order."""
+    _steps_s: deque[float] = field(default_factory=deque)
+    _ascending_s: list[float] = field(default_factory=list)
+    """The same steps in order."""
 
     def best_first(self, trials: Iterable[str]) -> list[str]:
         return sorted(trials, key=lambda trial: (self.losses.get(trial, math.inf), trial))
 
+    def stepped(self, seconds: float) -> None:
+        if len(self._steps_s) == STEPS:
+            del self._ascending_s[bisect_left(self._ascending_s, self._steps_s.popleft())]
+        self._steps_s.append(seconds)
+        insort(self._ascending_s, seconds)
+
     @property
     def median_step_s(self) -> float:
-        return self.steps_s[len(self.steps_s) // 2] if self.steps_s else 0.0
+        return self._ascending_s[len(self._ascending_s) // 2] if self._ascending_s else 0.0
 
 
 class SharedOut(Allocator):
@@ -56,7 +65,7 @@ class SharedOut(Allocator):
 
     def stepped(self, width: Width, steps: int, seconds: float, first: bool) -> None:
         if width == 1:
-            insort(self._standing.steps_s, max(0.0, seconds - first * self.start_s) / steps)
+            self._standing.stepped(max(0.0, seconds - first * self.start_s) / steps)
 
     def allocate(self, view: View, at_s: float) -> Target:
         waiting = sorted(view.waiting, key=lambda trial: -self._held.get(trial, 0))

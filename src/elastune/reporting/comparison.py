@@ -63,9 +63,12 @@ class Standing:
 def standings(rows: Sequence[Row], mode: Mode) -> list[Standing]:
     """Of the rows of one task: a line for each algorithm, in the order in which they come."""
     sign = 1.0 if mode == "min" else -1.0
-    by_algorithm = {row.algorithm: [other for other in rows if other.algorithm == row.algorithm] for row in rows}
+    by_algorithm: dict[str, list[Row]] = {}
+    for row in rows:
+        by_algorithm.setdefault(row.algorithm, []).append(row)
     wins = _wins(rows, sign)
     ranks = {algorithm: _rank(ran, sign) for algorithm, ran in by_algorithm.items()}
+    first = min(ranks.values(), default=None)
     found = []
     for algorithm, ran in by_algorithm.items():
         values = _values(ran)
@@ -78,7 +81,7 @@ def standings(rows: Sequence[Row], mode: Mode) -> list[Standing]:
                 mean=fmean(values) if values else None,
                 standard_error=stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None,
                 wins=wins[algorithm],
-                best=bool(values) and ranks[algorithm] == min(ranks.values()),
+                best=bool(values) and ranks[algorithm] == first,
                 time_s=fmean(row.time_s for row in ran),
                 cost_usd=fmean(row.cost_usd for row in ran),
                 trials=fmean(row.trials for row in ran),
@@ -97,11 +100,11 @@ def _rank(rows: Sequence[Row], sign: float) -> tuple[int, float]:
 
 
 def _wins(rows: Sequence[Row], sign: float) -> Counter[str]:
-    wins: Counter[str] = Counter()
-    for seed in {row.seed for row in rows}:
-        losses = {row.algorithm: sign * row.value for row in rows if row.seed == seed and row.value is not None}
-        wins.update(algorithm for algorithm, loss in losses.items() if loss == min(losses.values()))
-    return wins
+    with_values = [(row, sign * row.value) for row in rows if row.value is not None]
+    least: dict[int, float] = {}
+    for row, loss in with_values:
+        least[row.seed] = min(loss, least.get(row.seed, math.inf))
+    return Counter(row.algorithm for row, loss in with_values if loss == least[row.seed])
 
 
 def comparison_table(found: Sequence[Standing], rows: Sequence[Row], metric: str, mode: Mode) -> RenderableType:

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 
 from elastune.cost import SECONDS_PER_HOUR, MachineUse
 from elastune.record.projection import RunView
-from elastune.units import format_duration, format_money
+from elastune.reporting.forecast import forecast_dict, forecast_tables, right_table
+from elastune.units import format_money
 
 MOST_TRIALS = 10
 NOTHING_OF_TOTAL, NOTHING_USD = 1e-6, 1e-9
@@ -96,60 +96,28 @@ def ledger_table(view: RunView) -> RenderableType:
     """Forecast and bill, then the bill by purpose, machine and trial; what cost nothing is left out."""
     books = ledger(view)
     sums = {purpose: usd for purpose, usd in books.sums().items() if usd}
-    by_machine = _table("machine", *sums, "total")
+    by_machine = right_table("machine", *sums, "total")
     for paid in books.machines:
         if paid.total:
             cells = (*(getattr(paid, purpose) for purpose in sums), paid.total)
             by_machine.add_row(paid.machine, *map(format_money, cells))
     by_machine.add_row("all", *map(format_money, (*sums.values(), books.total)), style="bold")
-    by_trial = _table("trial", "trained for")
+    by_trial = right_table("trial", "trained for")
     for trial, usd in list(books.trials.items())[:MOST_TRIALS]:
         if usd:
             by_trial.add_row(trial, format_money(usd))
-    parts: list[RenderableType] = [forecast_table(view), "", plans_table(view), ""] if view.plans else []
+    parts: list[RenderableType] = [part for table in forecast_tables(view) for part in (table, "")]
     parts.append(by_machine)
     if by_trial.rows:
         parts += ["", by_trial]
     return Group(*parts)
 
 
-def forecast_table(view: RunView) -> Table:
-    """What was planned at first, and what came of it."""
-    _, first = view.plans[0]
-    table = _table("", "forecast", "actual", "off by")
-    spent_usd = view.cost_usd()
-    for name, say, planned, actual in (
-        ("time", format_duration, first.finish_s, view.at_s),
-        ("cost", format_money, first.cost_usd, spent_usd),
-    ):
-        off = f"{actual / planned - 1:+.1%}" if planned else "-"
-        table.add_row(name, say(planned), say(actual), off)
-    return table
-
-
-def plans_table(view: RunView) -> Table:
-    """Every plan that was made: the first, and at each barrier what was then expected of the whole run."""
-    table = _table("planned at", "done by", "cost", "machines")
-    for at_s, plan in view.plans:
-        machines = " + ".join(", ".join(str(stage.machines) for stage in stages) for stages in plan.brackets)
-        table.add_row(format_duration(at_s), format_duration(plan.finish_s), format_money(plan.cost_usd), machines)
-    return table
-
-
 def ledger_dict(view: RunView) -> dict[str, Any]:
     books = ledger(view)
-    _, first = view.plans[0] if view.plans else (0.0, None)
     return {
-        "forecast": None if first is None else {"time_s": first.finish_s, "cost_usd": first.cost_usd},
+        "forecast": forecast_dict(view),
         "paid_usd": {**books.sums(), "total": books.total},
         "machines": [{**asdict(paid), "total": paid.total} for paid in books.machines],
         "trials": books.trials,
     }
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column(first)
-    for name in others:
-        table.add_column(name, justify="right")
-    return table

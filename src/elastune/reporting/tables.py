@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from elastune.record.projection import Busy, RunView, TrialView, busy_device_s
+from elastune.reporting.forecast import forecast_dict, forecast_text
 from elastune.units import format_device_time, format_duration, format_money
 
 STYLES = {
@@ -48,6 +49,8 @@ def summary(view: RunView) -> RenderableType:
     grid.add_row("trials", Text(counts_text(view)))
     grid.add_row("time", Text(used_text(format_duration, view.at_s, view.started.deadline_s)))
     grid.add_row("cost", Text(cost_text(view)))
+    if (forecast := forecast_text(view)) is not None:
+        grid.add_row("forecast", Text(forecast))
     grid.add_row("devices", Text(_devices_text(view)))
     return Group(grid, notes(view)) if view.notes else grid
 
@@ -142,6 +145,7 @@ def summary_dict(view: RunView) -> dict[str, Any]:
         "budget_usd": started.budget_usd,
         "paid_device_s": view.paid_device_s(),
         "budget_device_s": started.budget_device_s,
+        "forecast": forecast_dict(view),
         "machines": len(view.machines),
         "busy_device_s": view.busy_device_s(),
         "utilisation": view.utilisation(),
