@@ -147,7 +147,7 @@ def test_what_no_plan_can_be_made_of_is_refused(name: str, changes: dict[str, An
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"deadline": "2s"}, "the deadline of 2s is too early: machines need 3s to come and to go. Give a later one"),
+        ({"deadline": "2s"}, "the deadline of 2s is too early: machines need 3.2s to come and to go. Give a later one"),
         (
             {"deadline": "100s", "provider": "local", "boot": "10m"},
             "the deadline of 1m 40s is too early: machines need 10m 4s to come and to go. Give a later one",
@@ -290,7 +290,7 @@ def test_a_file_with_a_budget_of_time_on_devices_is_simulated_and_kept_to(folder
         ("80 device-minutes", "$5", "SEER needs a price for its budget of $5.00", 2),
         ("80 device-minutes", "1 device-seconds", "the budget of 0.01667 device-minutes is too small for one trial", 3),
         ("80 device-minutes", "0 device-minutes", "budget='0 device-minutes': must be a positive time on devices", 2),
-        ("deadline: 10m", "deadline: 2s", "the deadline of 2s is too early: machines need 3s to come and to go", 3),
+        ("deadline: 10m", "deadline: 2s", "the deadline of 2s is too early: machines need 3.2s to come and to go", 3),
         ("t_min: 20s", "t_min: 20m", "t_min=20m does not fit into the deadline of 10m", 3),
         ("t_min: 20s", "p_min: 4, p_max: 2", "p_min=4, p_max=2: trials have p_min to p_max devices", 2),
         ("t_min: 20s", "p_min: 99", "p_min=99: there are 80 devices on all machines together", 2),

@@ -26,6 +26,7 @@ from elastune.algorithm import (
     ElasticGrid,
     ElasticHyperband,
     Hyperband,
+    HyperSched,
     SingleTrial,
     SuccessiveHalving,
 )
@@ -48,6 +49,7 @@ TIMED: dict[str, Algorithm] = {
     "SEER": SEER(eta=2, t_min=3.0),
     "ElasticGrid": ElasticGrid(p_max=3),
     "ElasticHyperband": ElasticHyperband(eta=2, t_min=4.0),
+    "HyperSched": HyperSched(1, 9, 3),
     "SingleTrial": SingleTrial(),
 }
 """They plan for the machines that there are, and until a deadline."""
@@ -103,23 +105,29 @@ def examples(count: int) -> settings:
     return settings(max_examples=count, deadline=None, derandomize=True)
 
 
-def state(value: Any) -> Any:
-    """Everything an object is made of, so that two of them can be compared."""
-    if value is None or isinstance(value, bool | int | float | str | bytes | Enum | msgspec.Struct):
+def state(value: Any, seen: dict[int, int] | None = None) -> Any:
+    """Everything an object is made of, so that two of them can be compared. What is found again is only named: two that
+    share something are not the same as two that have a copy each.
+    """
+    if value is None or isinstance(value, bool | int | float | str | bytes | type | Enum | msgspec.Struct):
         return value
     if isinstance(value, random.Random):
         return value.getstate()
-    if isinstance(value, dict):
-        return [(state(key), state(inner)) for key, inner in value.items()]
     if isinstance(value, set | frozenset):
         return sorted(value)
-    if isinstance(value, Iterable):
-        return [state(inner) for inner in value]
+    seen = {} if seen is None else seen
+    if not isinstance(value, dict) and isinstance(value, Iterable):
+        return [state(inner, seen) for inner in value]
+    if id(value) in seen:
+        return "seen", seen[id(value)]
+    seen[id(value)] = len(seen)
+    if isinstance(value, dict):
+        return [(state(key, seen), state(inner, seen)) for key, inner in value.items()]
     names = [
         *getattr(value, "__dict__", ()),
         *(n for kind in type(value).__mro__ for n in getattr(kind, "__slots__", ())),
     ]
-    return type(value).__name__, [(name, state(getattr(value, name, None))) for name in sorted(set(names))]
+    return type(value).__name__, [(name, state(getattr(value, name, None), seen)) for name in sorted(set(names))]
 
 
 def ignore(record: Record) -> None: ...

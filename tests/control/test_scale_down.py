@@ -16,9 +16,9 @@ from tests.worlds import World, assert_sound, world
 from elastune import messages as m
 from elastune.algorithm import ASHA, FIFO, SuccessiveHalving
 from elastune.allocate import Allocator, Target, View
+from elastune.control.answer import Answer
 from elastune.control.controller import Step
 from elastune.control.fleet import Fleet
-from elastune.control.spending import Spending
 from elastune.errors import SpecError
 from elastune.spec import Limits, Width
 
@@ -240,17 +240,17 @@ def test_however_the_number_of_machines_changes_nothing_is_shared_lost_or_counte
 
 
 def test_of_idle_machines_the_oldest_goes_first_because_its_minimum_is_paid_and_of_those_that_boot_the_newest() -> None:
-    fleet = Fleet(Spending(Limits()))
+    answer = Answer()
+    fleet = Fleet(Limits(), answer)
     for at_s in (0.0, 10.0, 20.0, 30.0):
-        fleet.change({0: len(fleet.nodes) + 1}, at_s)
+        answer.begin(at_s)
+        fleet.hold({0: len(fleet.nodes) + 1})
     for node, from_s in (("n0", 0.0), ("n1", 10.0)):
         fleet.ready(ready(node, 1, from_s))
     pool = fleet.pools[0]
     assert pool.awaited() == [20.0, 30.0]
-    gone = []
+    answer.begin(40.0)
     for wanted in (3, 2, 1, 0):
         pool.give_up(pool.surplus(wanted), {}, {})
-        _, release = fleet.change({0: wanted}, 40.0)
-        gone += release
-        fleet.drop(release[0], 40.0)
-    assert gone == ["n3", "n2", "n0", "n1"]
+        fleet.hold({0: wanted})
+    assert [c.node for c in answer.commands if isinstance(c, m.ReleaseNode)] == ["n3", "n2", "n0", "n1"]

@@ -12,11 +12,13 @@ from tests.control.scripts import Script, ended, failed, notes, paused, ready, r
 from tests.worlds import Session, assert_sound, timed_world, world
 
 from elastune import messages as m
-from elastune.algorithm import SEER, ElasticGrid, SuccessiveHalving
+from elastune.algorithm import SEER, ElasticGrid, SingleTrial, SuccessiveHalving
 from elastune.algorithm.timed import Bracket, TimedStage, TimedStages
+from elastune.cluster.ray.gangs import LATE_S
 from elastune.cluster.simulated import Fault
 from elastune.cluster.workload import Curve, Workload
 from elastune.control.controller import Step
+from elastune.spec import Limits, Terms
 
 NOTHING_REPORTED = (
     "a trial has reported nothing by the end of its time, and counts as the worst: give trials more time to begin with "
@@ -225,6 +227,22 @@ def test_a_run_that_is_interrupted_and_resumed_after_its_stage_begins_the_next_o
     (node,) = added(step)
     assert dict(statuses(step)) == {"t-00000": "paused", "t-00001": "stopped"}, "ranked as they are"
     assert starts(made.at(13.0, ready(node))) == [("t-00000", 2, 2)]
+
+
+@pytest.mark.parametrize("deadline_s", [1.0, 8.0, 30.0, 3600.0])
+def test_who_is_in_a_step_at_the_very_end_is_given_up_before_a_deadline_however_near(
+    deadline_s: float,
+) -> None:
+    limits = Limits(deadline_s, budget_device_s=deadline_s)
+    algorithm = SingleTrial()
+    allocator = algorithm.prepare(Terms(limits, machines=1, devices=1))
+    made = Script(algorithm, allocator=allocator, deadline_s=deadline_s, budget_device_s=deadline_s)
+    (start,) = (c for c in made.at(0.0, ready("n0")).commands if isinstance(c, m.StartTrial))
+    assert start.until_s is not None
+    made.at(deadline_s / 2, reported("t-00000", 1, 0.5))
+    heard_s = start.until_s + 2 * LATE_S  # waited for, and a while until that is known
+    assert heard_s < deadline_s
+    assert ended(made.at(heard_s, over("t-00000"))) == ("succeeded", "every trial is done")
 
 
 # ------------------------------------------------------------------------------------------------------- by simulation

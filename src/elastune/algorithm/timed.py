@@ -21,8 +21,9 @@ from elastune.place import machines_needed
 from elastune.spec import Run, Terms, TrialGroup
 from elastune.units import format_device_time, format_duration, format_money
 
-CLOSING, LONGEST_CLOSING_S = 0.005, 0.5
-"""The part of the time, and the most of it, that is kept for giving machines back: a real one takes a moment to go."""
+CLOSING, SHORTEST_CLOSING_S, LONGEST_CLOSING_S = 0.005, 0.2, 0.5
+"""The part of the time, and the least and the most of it, that is kept for giving machines back: whoever is in a step
+when its time is over is waited for a moment, and a real machine takes another one to go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Window:
                 f"{name} needs a price for its budget of {format_money(budget)}: give price='$0.10', per device and "
                 "hour, or a cloud that costs something, or the budget as '80 device-minutes'"
             )
-        closing_s = min(LONGEST_CLOSING_S, CLOSING * limits.deadline_s)
+        closing_s = min(max(SHORTEST_CLOSING_S, CLOSING * limits.deadline_s), LONGEST_CLOSING_S)
         end_s = limits.deadline_s - closing_s
         if end_s <= terms.ready_s:
             raise Infeasible(

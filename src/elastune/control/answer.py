@@ -18,6 +18,12 @@ class Answer:
 
     def begin(self, at_s: float) -> None:
         self.at_s = at_s
+        self.event = 0
+        """The place in the turn of the event that is being handled."""
+        self.changed = False
+        """Whether trials or machines came or went: then the allocator is asked."""
+        self.resuming = False
+        """Whether a new driver takes over: that it finds a machine gone tells nothing about machines."""
         self.decisions: list[m.AnyDecision] = []
         self.commands: list[m.AnyCommand] = []
 
@@ -27,6 +33,10 @@ class Answer:
 
     def order(self, command: Callable[..., m.AnyCommand], *fields: object) -> None:
         self.commands.append(command(self.number(), *fields))
+
+    def hide(self, reason: Literal["retrained", "old attempt", "trial over"]) -> None:
+        """The present event counts for nothing."""
+        self.decisions.append(m.EventHidden(self.event, reason))
 
     def note(self, level: Literal["info", "warning", "error"], text: str) -> None:
         self.decisions.append(m.Note(level, text))

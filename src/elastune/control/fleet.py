@@ -1,22 +1,28 @@
-"""All machines, pool by pool, and what they cost."""
+"""All machines, pool by pool, what they cost, and the commands that ask for them and give them back."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from elastune.control.answer import Answer
 from elastune.control.pool import Pool
 from elastune.control.spending import Spending
 from elastune.control.state import Node
-from elastune.messages import NodeReady, Slot
-from elastune.spec import Width
+from elastune.messages import AddNode, NodeBilled, NodeReady, ReleaseNode, Slot
+from elastune.spec import Limits, Width
 
 
 class Fleet:
-    def __init__(self, spending: Spending) -> None:
-        self.spending = spending
+    """A machine is held from when it is asked for until it is given back or lost. No name is used twice."""
+
+    def __init__(self, limits: Limits, answer: Answer) -> None:
+        self.spending = Spending(limits)
+        self.limit = self.spending.limit(0.0)
+        """When the first limit is reached with the machines that are held now, which it is, and how to say it."""
         self.nodes: dict[str, Node] = {}
         self.pools: defaultdict[int, Pool] = defaultdict(Pool)
+        self._answer = answer
         self._pool_of: dict[str, Pool] = {}
         self._asked_for = 0
 
@@ -28,30 +34,38 @@ class Fleet:
     def room(self, width: Width) -> int:
         return sum(pool.free.room(width) for pool in self.pools.values())
 
-    def change(self, wanted: Mapping[int, int], at_s: float) -> tuple[list[str], list[str]]:
-        """The machines to ask for and to give back, so that so many are `wanted` of each pool besides those that are
-        being taken away.
+    def hold(self, wanted: Mapping[int, int]) -> None:
+        """Give back what is given up and empty, and ask for machines, so that so many are `wanted` of each pool besides
+        those that are being taken away.
         """
-        release = [node_id for pool in self.pools.values() for node_id in pool.to_release]
-        add = []
+        for node_id in [node_id for pool in self.pools.values() for node_id in pool.to_release]:
+            self.release(node_id)
         for number, machines in wanted.items():
             pool = self.pools[number]
             for _ in range(-pool.surplus(machines)):
-                node = Node(f"n{self._asked_for}", at_s)
+                node = Node(f"n{self._asked_for}", self._answer.at_s)
                 self._asked_for += 1
                 self.nodes[node.id] = pool.nodes[node.id] = node
                 self._pool_of[node.id] = pool
-                add.append(node.id)
-        return add, release
+                self._answer.order(AddNode, node.id)
 
-    def never_again(self, node_id: str) -> None:
+    def release(self, node_id: str) -> None:
+        self.drop(node_id, self._answer.at_s)
+        self._answer.order(ReleaseNode, node_id)
+
+    def release_stray(self, node_id: str) -> None:
         """The name of a machine that another driver asked for is not used for a new one."""
         number = node_id.removeprefix("n")
         if number.isdecimal():
             self._asked_for = max(self._asked_for, int(number) + 1)
+        self._answer.order(ReleaseNode, node_id)
+
+    def billed(self, event: NodeBilled) -> None:
+        self.spending.begin(event)
+        self.limit = self.spending.limit(self._answer.at_s)
 
     def ready(self, event: NodeReady) -> None:
-        self.spending.begin(event)
+        self.billed(event)
         self._pool_of[event.node].ready(event)
 
     def spent_usd(self, at_s: float) -> float:
@@ -66,8 +80,9 @@ class Fleet:
         """Whether any of them is on a machine that is being taken away."""
         return any(self.nodes[slot.node].draining for slot in slots)
 
-    def drop(self, node_id: str, at_s: float) -> Node:
-        """The machine was given back or lost: it is paid for until now."""
-        self.spending.end(node_id, at_s)
+    def drop(self, node_id: str, paid_until_s: float) -> Node:
+        """The machine was given back or lost."""
+        self.spending.end(node_id, paid_until_s)
+        self.limit = self.spending.limit(self._answer.at_s)
         self._pool_of.pop(node_id).drop(node_id)
         return self.nodes.pop(node_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from elastune import messages as m
 from elastune.allocate.base import Target
 from elastune.control.answer import Answer
@@ -9,6 +11,7 @@ from elastune.control.displace import Move, displace
 from elastune.control.fleet import Fleet
 from elastune.control.pool import Pool
 from elastune.control.state import Trial
+from elastune.errors import SpecError
 from elastune.messages import Slot
 from elastune.spec import Width, share_of, to_width
 
@@ -16,8 +19,8 @@ from elastune.spec import Width, share_of, to_width
 class Schedule:
     """A trial holds its slots from its start until it is known to have left them."""
 
-    def __init__(self, answer: Answer, fleet: Fleet) -> None:
-        self._answer, self._fleet = answer, fleet
+    def __init__(self, trials: Mapping[str, Trial], fleet: Fleet, answer: Answer) -> None:
+        self._trials, self._fleet, self._answer = trials, fleet, answer
         self.waiting: dict[str, None] = {}
         self.widths: dict[str, Width] = {}
         """Of the trials that hold slots: what they have, or were last told to take."""
@@ -33,7 +36,7 @@ class Schedule:
         self._answer.decisions.append(m.StatusChanged(trial.id, trial.status))
         self.queue(trial)
 
-    def follow(self, target: Target, trials: dict[str, Trial]) -> None:
+    def follow(self, target: Target) -> None:
         """Pause who shall run no longer, make narrower, move off machines that are given up, make wider, and start whom
         there is a place for. Where there would be one if others moved, they do.
         """
@@ -41,60 +44,58 @@ class Schedule:
         for trial_id, width in self.widths.items():
             wanted = target.widths.get(trial_id)
             if wanted is None:
-                self.pause(trials[trial_id], None)
-            elif wanted != width and (wanted := _checked(trial_id, wanted)) != width:
+                self.pause(self._trials[trial_id], None)
+            elif wanted != width and (wanted := _checked(self._trials[trial_id], wanted)) != width:
                 changes.append((1 if wanted > width else -1, -wanted, trial_id))
         for trial_id in (trial_id for pool in self._fleet.pools.values() for trial_id in pool.to_leave):
             if target.widths.get(trial_id) == self.widths[trial_id]:
                 changes.append((0, -self.widths[trial_id], trial_id))
         without: dict[str, Width] = {}
         for _, negative, trial_id in sorted(changes, key=lambda change: change[:2]):  # the widest first
-            if not self.resize(trials[trial_id], -negative):
+            if not self.resize(self._trials[trial_id], -negative):
                 without[trial_id] = -negative
         starting = [trial_id for trial_id in target.widths if trial_id not in self.widths]
         for trial_id in starting:
-            width = _checked(trial_id, target.widths[trial_id])
-            trials[trial_id].pool = target.pools.get(trial_id, 0)
-            if not self.start(trials[trial_id], width):
+            trial = self._trials[trial_id]
+            width = _checked(trial, target.widths[trial_id])
+            trial.pool = target.pools.get(trial_id, 0)
+            if not self.start(trial, width):
                 without[trial_id] = width
         if without or self._moves:
-            self._make_room(without, trials, starting)
+            self._make_room(without, starting)
 
-    def _make_room(self, without: dict[str, Width], trials: dict[str, Trial], starting: list[str]) -> None:
+    def _make_room(self, without: dict[str, Width], starting: list[str]) -> None:
         """Move others together for those that have no place. Nobody else is displaced until that has happened: then
         they find their place themselves.
         """
-        if not self._carry_on(trials):
+        if not self._carry_on():
             started = [trial_id for trial_id in starting if trial_id not in without]
             for number, pool in self._fleet.pools.items():
-                ours = {trial_id: width for trial_id, width in self.widths.items() if trials[trial_id].pool == number}
-                some = {trial_id: width for trial_id, width in without.items() if trials[trial_id].pool == number}
-                self._moves |= displace(some, ours, trials, pool.free, started)
-            self._carry_on(trials)
+                ours = self._in_pool(number, self.widths)
+                self._moves |= displace(self._in_pool(number, without), ours, self._trials, pool.free, started)
+            self._carry_on()
 
-    def _carry_on(self, trials: dict[str, Trial]) -> bool:
+    def _carry_on(self) -> bool:
         """Tell those to move whose new place is free by now. Says whether anybody is on the way; if not, the rest is
         dropped: who is in the way will not go.
         """
         for trial_id, (before, after) in list(self._moves.items()):
-            trial = trials[trial_id]
+            trial = self._trials[trial_id]
             if trial.leaving or trial.slots != before or trial.next_slots not in ((), after):
                 del self._moves[trial_id]
             elif not trial.next_slots and self._pool(trial).move(trial_id, before, after):
                 trial.next_slots = after
                 self._tell_to_move(trial, after)
-        if not any(trials[trial_id].next_slots for trial_id in self._moves):
+        if not any(self._trials[trial_id].next_slots for trial_id in self._moves):
             self._moves = {}
         return bool(self._moves)
 
-    def places(
-        self, pool: int, target: Target, trials: dict[str, Trial]
-    ) -> tuple[dict[str, Width], dict[str, tuple[Slot, ...]]]:
+    def places(self, pool: int, target: Target) -> tuple[dict[str, Width], dict[str, tuple[Slot, ...]]]:
         """Of the trials that hold slots and shall go on: what they are to have, and where they are or will be."""
-        ours = [trial_id for trial_id in self.widths if trials[trial_id].pool == pool]
-        staying = [trial_id for trial_id in ours if trial_id in target.widths and not trials[trial_id].leaving]
-        wanted = {trial_id: _checked(trial_id, target.widths[trial_id]) for trial_id in staying}
-        return wanted, {trial_id: trials[trial_id].next_slots or trials[trial_id].slots for trial_id in staying}
+        ours = [self._trials[trial_id] for trial_id in self._in_pool(pool, self.widths)]
+        staying = [trial for trial in ours if trial.id in target.widths and not trial.leaving]
+        wanted = {trial.id: _checked(trial, target.widths[trial.id]) for trial in staying}
+        return wanted, {trial.id: trial.next_slots or trial.slots for trial in staying}
 
     def start(self, trial: Trial, width: Width) -> bool:
         """Says whether there is a place."""
@@ -177,9 +178,18 @@ class Schedule:
         del self.widths[trial.id]
         trial.slots = trial.next_slots = ()
 
+    def _in_pool(self, number: int, widths: Mapping[str, Width]) -> dict[str, Width]:
+        return {trial_id: width for trial_id, width in widths.items() if self._trials[trial_id].pool == number}
+
     def _pool(self, trial: Trial) -> Pool:
         return self._fleet.pools[trial.pool]
 
 
-def _checked(trial: str, width: Width) -> Width:
-    return width if width == 1 else to_width(f"the allocator's width of {trial}", width)
+def _checked(trial: Trial, width: Width) -> Width:
+    asked = trial.run.width
+    if asked is not None and width != asked:
+        raise SpecError(
+            f"trial {trial.id}: the algorithm asks for a width of {asked} (Run.width), and the allocator gives it "
+            f"{width}: take an allocator that goes by View.width, or ask for none"
+        )
+    return width if width == 1 else to_width(f"the allocator's width of {trial.id}", width)

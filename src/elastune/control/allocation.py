@@ -1,0 +1,127 @@
+"""Brings machines and trials to what the allocator wants, and ends the run when there is nothing left to do."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+
+from elastune import messages as m
+from elastune.allocate.base import Allocator, Target, View
+from elastune.control.answer import Answer
+from elastune.control.course import Course
+from elastune.control.fleet import Fleet
+from elastune.control.schedule import Schedule
+from elastune.control.state import Trial
+from elastune.control.trial_runs import TrialRuns
+from elastune.spec import require_int, to_width
+
+
+class Allocation:
+    """Asks the algorithm for as many trials as there is room for, and the allocator what each of them shall have."""
+
+    def __init__(
+        self,
+        allocator: Allocator,
+        trials: Mapping[str, Trial],
+        fleet: Fleet,
+        schedule: Schedule,
+        runs: TrialRuns,
+        course: Course,
+        answer: Answer,
+    ) -> None:
+        self.ask_again_s = math.inf
+        """When the allocator wants to be asked even if nothing happens."""
+        self.recorded: deque[m.Planned] = deque()
+        """While a journal is replayed: the plans of the present turn."""
+        self._allocator, self._trials, self._fleet, self._schedule = allocator, trials, fleet, schedule
+        self._runs, self._course, self._answer = runs, course, answer
+
+    def fill(self) -> None:
+        if self._course.outcome is None:
+            self._bring_to_target()
+        if self._course.outcome is not None and not self._schedule.widths and not self._course.done:
+            self._course.finish(*self._course.outcome)
+
+    def nothing_left(self) -> bool:
+        """Whether what came in with this turn was the last of all."""
+        if self._idle and not self._runs.timers.waking:
+            self._ask_for_more()
+        return self._idle and not self._runs.timers.waking
+
+    @property
+    def _idle(self) -> bool:
+        """Nothing runs and nothing waits: if the algorithm has no more, nothing ever will."""
+        return not self._schedule.waiting and not self._schedule.widths
+
+    def _bring_to_target(self) -> None:
+        self._ask_for_more()
+        if self.nothing_left():
+            self._course.finish(*self._runs.close())
+            return
+        target = self._ask_for_target()
+        if target.done:
+            self._course.end("succeeded", target.done)
+            return
+        if self._fit_pools(target):
+            self._ask_for_more()
+            target = self._ask_for_target()
+        waiting = len(self._schedule.waiting)
+        self._schedule.follow(target)
+        if target.again and len(self._schedule.waiting) < waiting:
+            self._bring_to_target()
+            return
+        self._fleet.hold(target.by_pool)
+        stuck = not self._schedule.widths and self._schedule.waiting and self._runs.timers.next_s == math.inf
+        if stuck and all(node.devices for node in self._fleet.nodes.values()):
+            self._course.end("failed", _nothing_for(self._trials[next(iter(self._schedule.waiting))], target))
+
+    def _ask_for_more(self) -> None:
+        """As many trials as there is a place for; at least one if there is nothing else to do."""
+        room = self._fleet.room(to_width("the allocator's width", self._allocator.width))
+        everything = self._allocator.all_at_once
+        while (wanted := room - len(self._schedule.waiting)) > 0 or self._idle or everything:
+            if not self._runs.ask_for_more(max(wanted, 1)):
+                break
+
+    def _ask_for_target(self) -> Target:
+        at_s, trials, schedule, pools = self._answer.at_s, self._trials, self._schedule, self._fleet.pools
+        view = View(
+            self._fleet.free,
+            schedule.widths,
+            schedule.waiting,
+            lambda trial: trials[trial].run.stage,
+            lambda pool: pools[pool].ready_machines(),
+            lambda pool: pools[pool].awaited(),
+            lambda: self._fleet.spent_usd(at_s),
+            self.recorded.popleft if self.recorded else None,
+            lambda: (trial for trial in self._runs.timers.retried if not trials[trial].over),
+            lambda trial: trials[trial].run.width,
+            lambda: (trial for trial in schedule.widths if trials[trial].leaving),
+        )
+        target = self._allocator.allocate(view, at_s)
+        for machines in target.by_pool.values():
+            require_int("the allocator's machines", machines, 0)
+        self.ask_again_s = math.inf if target.wake_s is None else target.wake_s
+        if target.plan is not None:
+            self._answer.decisions.append(target.plan)
+        return target
+
+    def _fit_pools(self, target: Target) -> bool:
+        """Give machines up where there are too many. Says whether some are kept after all that were to be given up."""
+        kept = False
+        for number, wanted in target.by_pool.items():
+            pool = self._fleet.pools[number]
+            surplus = pool.surplus(wanted)
+            if surplus > 0:
+                pool.give_up(surplus, *self._schedule.places(number, target))
+            elif surplus < 0:
+                kept = pool.keep_again(-surplus) or kept
+        return kept
+
+
+def _nothing_for(trial: Trial, target: Target) -> str:
+    width = target.widths.get(trial.id, trial.run.width)
+    if width is None:
+        return f"trial {trial.id} waits, nothing else runs, and the allocator gives it no devices"
+    return f"trial {trial.id} waits for {width} devices that no set of machines here can offer"

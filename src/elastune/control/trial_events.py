@@ -1,0 +1,196 @@
+"""What the events of trials lead to: reports, checkpoints, pauses, failures."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from elastune import messages as m
+from elastune.allocate.base import Allocator
+from elastune.control.answer import Answer
+from elastune.control.course import Course
+from elastune.control.fleet import Fleet
+from elastune.control.schedule import Schedule
+from elastune.control.state import Trial
+from elastune.control.trial_runs import TrialRuns
+from elastune.errors import did_you_mean
+from elastune.spec import Settings
+
+MAX_BACKOFF_S = 60.0
+
+
+class TrialEvents:
+    """Events of an older attempt of a trial are dropped; an iteration that is trained again does not count again."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        allocator: Allocator,
+        trials: Mapping[str, Trial],
+        fleet: Fleet,
+        schedule: Schedule,
+        runs: TrialRuns,
+        course: Course,
+        answer: Answer,
+    ) -> None:
+        self._settings, self._allocator, self._trials = settings, allocator, trials
+        self._fleet, self._schedule, self._runs, self._course, self._answer = fleet, schedule, runs, course, answer
+        self._measures = type(allocator).stepped is not Allocator.stepped
+        self.begin(())
+
+    @property
+    def handlers(self) -> dict[type[m.AnyEvent], Callable[[Any], None]]:
+        return {
+            m.TrialReported: self._on_reported,
+            m.TrialCheckpointed: self._on_checkpointed,
+            m.TrialResized: self._on_resized,
+            m.TrialPaused: self._on_paused,
+            m.TrialReturned: self._on_returned,
+            m.TrialFailed: self._on_failed,
+            m.TrialLost: self._on_lost,
+            m.CheckpointDamaged: self._on_damaged,
+            m.TrialWarned: self._on_warned,
+        }
+
+    def begin(self, events: Sequence[m.AnyEvent]) -> None:
+        """These are all events of the present turn."""
+        self._events = events
+        self._together: Counter[str] | None = None
+        """How many of them are reports of each trial."""
+
+    def _current(self, event: m.TrialEvent) -> Trial | None:
+        """The trial that an event is about; None if it is about an older attempt."""
+        trial = self._trials.get(event.trial)
+        if trial is None or event.attempt != trial.attempt or not trial.slots:
+            self._answer.hide("old attempt")
+            if (stray := getattr(event, "checkpoint", None)) is not None and not isinstance(event, m.CheckpointDamaged):
+                self._answer.order(m.DropCheckpoint, stray)
+            return None
+        return trial
+
+    # ------------------------------------------------------------------------------------------------------- it trains
+
+    def _on_reported(self, event: m.TrialReported) -> None:
+        trial = self._current(event)
+        if trial is None:
+            return
+        if self._measures:
+            self._measure(trial)
+        if event.iteration <= trial.iteration:
+            self._answer.hide("retrained")
+            return
+        if trial.over:  # it was told to stop, and its next report is where it does
+            self._answer.hide("trial over")
+            return
+        trial.iteration = event.iteration
+        trial.failures = 0
+        metric = self._settings.metric
+        value = m.to_float(event.metrics[metric]) if metric in event.metrics else None
+        if value is None:
+            self._runs.fail(trial, _no_metric(metric, event))
+            if not self._runs.reports:  # the first report of all: the name is wrong, not the trial
+                self._course.end("failed", _no_metric(metric, event))
+        elif not math.isfinite(value):
+            self._runs.fail(trial, f"{metric}={value} at iteration {event.iteration}: must be a finite number")
+        else:
+            self._runs.count(trial, value if self._settings.mode == "min" else -value)
+
+    def _measure(self, trial: Trial) -> None:
+        """Reports that came in one turn share the time since the one before."""
+        at_s = self._answer.at_s
+        since_s, first = (trial.began_s, True) if trial.reported_s is None else (trial.reported_s, False)
+        trial.reported_s = at_s
+        if first or at_s > since_s:
+            if self._together is None:
+                self._together = Counter(each.trial for each in self._events if isinstance(each, m.TrialReported))
+            self._allocator.stepped(trial.width, self._together[trial.id], at_s - since_s, first)
+
+    def _on_checkpointed(self, event: m.TrialCheckpointed) -> None:
+        if (trial := self._current(event)) is not None:
+            self._runs.keeper.keep(trial, event.checkpoint)
+
+    def _on_resized(self, event: m.TrialResized) -> None:
+        if (trial := self._current(event)) is not None:
+            self._schedule.resized(trial, event.slots)
+            self._runs.keeper.keep(trial, event.checkpoint)
+            self._answer.changed = True
+
+    def _on_warned(self, event: m.TrialWarned) -> None:
+        self._answer.advise(event.text)
+
+    # ------------------------------------------------------------------------------------------------------- it leaves
+
+    def _on_paused(self, event: m.TrialPaused) -> None:
+        if (trial := self._current(event)) is None:
+            return
+        self._runs.left(trial)
+        self._runs.keeper.keep(trial, event.checkpoint)
+        if trial.over:
+            return
+        done = trial.run.until is not None and event.iteration >= trial.run.until
+        out_of_time = trial.run.until_s is not None and not trial.leaving
+        if not done and not out_of_time:
+            self._runs.go_on_later(trial)
+            return
+        if not trial.run.final and event.checkpoint is None:
+            self._answer.advise(
+                "the trainable gives no checkpoint to report(): a paused trial starts from zero when it goes on"
+            )
+        self._runs.end(trial, over=False)
+
+    def _on_returned(self, event: m.TrialReturned) -> None:
+        if (trial := self._current(event)) is None:
+            return
+        self._runs.left(trial)
+        self._runs.keeper.keep(trial, event.checkpoint)
+        if trial.over:
+            return
+        if trial.loss is None:
+            self._runs.fail(trial, "the trainable returned without calling elastune.report()")
+        else:
+            self._runs.end(trial, over=True)
+
+    def _on_failed(self, event: m.TrialFailed) -> None:
+        # While nothing has ever worked, trying the same code again only delays the news.
+        self._retry_or_fail(event, event.error, event.final or not self._runs.reports)
+
+    def _on_lost(self, event: m.TrialLost) -> None:
+        self._retry_or_fail(event, event.reason, False)
+
+    def _retry_or_fail(self, event: m.TrialFailed | m.TrialLost, reason: str, final: bool) -> None:
+        if (trial := self._current(event)) is None:
+            return
+        fault = isinstance(event, m.TrialFailed) or (event.fault and not self._fleet.is_draining(trial.slots))
+        self._runs.left(trial)
+        if trial.over:
+            return
+        trial.failures += fault
+        late = trial.run.until_s is not None and self._answer.at_s >= trial.run.until_s
+        if self._course.outcome is not None or not fault or late:
+            self._runs.go_on_later(trial)
+        elif final or trial.failures > self._settings.max_retries:
+            self._runs.fail(trial, reason)
+        else:
+            backoff_s = min(2.0 ** (trial.failures - 1), MAX_BACKOFF_S)
+            self._answer.note("warning", f"trial {trial.id} is tried again in {backoff_s:g} s: {reason}")
+            trial.status = "waiting"
+            self._answer.decisions.append(m.StatusChanged(trial.id, trial.status, reason))
+            self._runs.timers.retry(trial.id, self._answer.at_s + backoff_s)
+
+    def _on_damaged(self, event: m.CheckpointDamaged) -> None:
+        if (trial := self._current(event)) is None:
+            return
+        self._runs.left(trial)
+        self._answer.note("warning", f"trial {trial.id}: {event.reason}; the checkpoint before it is used")
+        self._runs.keeper.drop(trial, event.checkpoint)
+        if not trial.over:
+            self._runs.go_on_later(trial)
+
+
+def _no_metric(metric: str, event: m.TrialReported) -> str:
+    given = event.metrics.get(metric)
+    if given is not None:
+        return f"trial {event.trial} reported {metric}={given!r}: must be a number"
+    return f"trial {event.trial} reported no metric {metric!r}: {did_you_mean(metric, event.metrics, 'it reported')}"

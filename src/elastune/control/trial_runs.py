@@ -1,0 +1,206 @@
+"""The runs that the algorithm asks for: from the queue to their end, of which the searcher and the algorithm learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from elastune.algorithm.base import NOTHING, Algorithm, AlgorithmEvent, Ended, Reported, TrialSource, Woken
+from elastune.control.answer import Answer
+from elastune.control.course import Course
+from elastune.control.retention import Keeper
+from elastune.control.schedule import Schedule
+from elastune.control.state import Trial
+from elastune.control.timers import Timers
+from elastune.messages import RunStatus, StatusChanged, TrialStatus
+from elastune.spec import Settings, TrialGroup, to_width
+
+FAILURES_BEFORE_GIVING_UP = 3
+"""So many trials may fail before any has reported; then the run is over: the fault is in the code, not in a trial."""
+
+
+class TrialRuns:
+    """A run ends with a value, without one, or because its trial has failed or is stopped. Whatever the algorithm
+    answers to that is done at once.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        algorithm: Algorithm,
+        source: TrialSource,
+        trials: dict[str, Trial],
+        schedule: Schedule,
+        course: Course,
+        answer: Answer,
+    ) -> None:
+        self.keeper = Keeper(settings.retention, answer)
+        self.timers = Timers(answer)
+        self.reports = 0
+        """Those that count, of all trials."""
+        self._settings, self._algorithm, self._source = settings, algorithm, source
+        self._trials, self._schedule, self._course, self._answer = trials, schedule, course, answer
+        self._failed = 0
+        self._last_failure = ""
+
+    # --------------------------------------------------------------------------------------------------- to the queue
+
+    def ask_for_more(self, free: int) -> bool:
+        """Says whether the algorithm had any."""
+        groups = [group for group in self._algorithm.more(free, self._answer.at_s) if group]
+        self._queue(groups)
+        return bool(groups)
+
+    def _queue(self, groups: Iterable[TrialGroup]) -> None:
+        for group in groups:
+            for run in group:
+                if run.width is not None:
+                    run = msgspec.structs.replace(run, width=to_width(f"the width of a run of {run.trial}", run.width))
+                trial = self._trials.get(run.trial)
+                if trial is None:
+                    trial = self._trials[run.trial] = Trial(run.trial, run.config, run)
+                trial.run, trial.config = run, run.config
+                if run.until_s is not None:
+                    self.timers.end_run(trial.id, run.until_s)
+                self._schedule.queue(trial)
+                self._answer.changed = True
+
+    def go_on_later(self, trial: Trial) -> None:
+        """It has left its slots before the end of its run, which may have come meanwhile."""
+        if self._course.outcome is None and trial.run.until_s is not None and self._answer.at_s >= trial.run.until_s:
+            self._out_of_time(trial)
+        else:
+            self._schedule.requeue(trial)
+
+    def fire_timers(self) -> None:
+        for trial_id in self.timers.due():
+            self._answer.changed = True
+            if trial_id is None:
+                self._tell(Woken())
+            else:
+                self._schedule.queue(self._trials[trial_id])
+        if self._course.outcome is not None:  # it may be interrupted only: then runs end when it goes on
+            return
+        for until_s, trial_id in self.timers.ended():
+            trial = self._trials[trial_id]
+            # One that trains is ended where it trains; one that has ended may have another run by now.
+            waits = trial_id in self._schedule.waiting or (trial.status == "waiting" and not trial.slots)
+            if trial.run.until_s == until_s and waits:
+                self._schedule.waiting.pop(trial_id, None)
+                self.timers.forget_retry(trial_id)
+                self._answer.changed = True
+                self._out_of_time(trial)
+
+    # -------------------------------------------------------------------------------------------------- on the devices
+
+    def count(self, trial: Trial, loss: float) -> None:
+        """A report of an iteration that is new."""
+        self.reports += 1
+        trial.loss = loss
+        if trial.best_loss is None or loss < trial.best_loss:
+            trial.best_loss = loss
+            out = self.keeper.rank(trial)
+            if out is not None and out != trial.id:
+                self.keeper.tidy(self._trials[out])
+        self._tell(Reported(trial.id, trial.iteration, loss))
+
+    def left(self, trial: Trial) -> None:
+        """It holds no slots any more, whatever the reason."""
+        self._schedule.left(trial)
+        self._answer.changed = True
+        if trial.over:
+            self.keeper.tidy(trial)
+
+    # ------------------------------------------------------------------------------------------------------ to the end
+
+    def end(self, trial: Trial, over: bool) -> None:
+        """A run has come to its end with a value. With `over` the trial cannot go on."""
+        assert trial.loss is not None
+        trial.status = "completed" if over or trial.run.final else "paused"
+        self._answer.decisions.append(StatusChanged(trial.id, trial.status))
+        self._observe(trial)
+        self.keeper.tidy(trial)
+        self._tell(Ended(trial.id, trial.iteration, trial.loss, over))
+
+    def _out_of_time(self, trial: Trial) -> None:
+        """The run is over however far the trial has come. What has reported nothing yet has no value to go by."""
+        if trial.loss is not None:
+            self.end(trial, over=False)
+            return
+        self._answer.advise(
+            "a trial has reported nothing by the end of its time, and counts as the worst: give trials more time to "
+            "begin with (a larger t_min, where there is one), or report more often"
+        )
+        trial.status = "stopped" if trial.run.final else "paused"
+        self._answer.decisions.append(StatusChanged(trial.id, trial.status, "reported nothing in its time"))
+        self._tell(Ended(trial.id, trial.iteration, None, over=trial.run.final))
+
+    def fail(self, trial: Trial, reason: str) -> None:
+        self._answer.note("warning", f"trial {trial.id} failed: {reason}")
+        self._source.observe(trial.id, trial.config, trial.iteration, None, True)
+        self._over(trial, "failed", reason)
+        self._failed += 1
+        self._last_failure = f"{trial.id}: {reason}"
+        if not self.reports and self._failed >= FAILURES_BEFORE_GIVING_UP:
+            self._course.end(
+                "failed", f"the first {self._failed} trials failed, none has reported anything; {self._last_failure}"
+            )
+        self._tell(Ended(trial.id, trial.iteration, None, over=True))
+
+    def close(self) -> tuple[RunStatus, str]:
+        """Nothing runs, nothing waits, and the algorithm has no more: paused trials will never go on. How it all
+        ended.
+        """
+        for trial in self._trials.values():
+            if trial.status == "paused":
+                self._over(trial, "stopped", "not promoted")
+        if not self.reports:
+            timed = any(trial.run.until_s is not None for trial in self._trials.values())
+            in_time = " in its time: give trials more of it, or report more often" * timed
+            return "failed", f"no trial has reported a finite {self._settings.metric!r}{in_time}"
+        if self._failed == len(self._trials):
+            return "failed", f"all {self._failed} trials failed; the last: {self._last_failure}"
+        return "succeeded", "every trial is done"
+
+    def _over(self, trial: Trial, status: TrialStatus, reason: str) -> None:
+        """The trial will never train again; if it still does, it is told to stop."""
+        trial.status = status
+        self._answer.decisions.append(StatusChanged(trial.id, status, reason))
+        if status == "stopped" and trial.iteration > trial.observed:
+            self._observe(trial)
+        elif status == "stopped" and trial.loss is None and trial.attempt:
+            self._source.observe(trial.id, trial.config, 0, None, True)
+        self._schedule.stop(trial, self._settings.grace_s)
+        self.timers.forget_retry(trial.id)
+        self.keeper.tidy(trial)
+        self._answer.changed = True
+
+    def _observe(self, trial: Trial) -> None:
+        assert trial.loss is not None
+        trial.observed = trial.iteration
+        value = trial.loss if self._settings.mode == "min" else -trial.loss
+        self._source.observe(trial.id, trial.config, trial.iteration, value, trial.over)
+
+    # --------------------------------------------------------------------------------------------------- the algorithm
+
+    def _tell(self, event: AlgorithmEvent) -> None:
+        actions = self._algorithm.on(event, self._answer.at_s)
+        if actions is NOTHING:  # nearly always
+            return
+        self._queue(actions.groups)
+        for trial_id in actions.stops:
+            if not self._trials[trial_id].over:
+                self._over(self._trials[trial_id], "stopped", "not promoted")
+        for trial_id in actions.pauses:
+            self._cut_short(self._trials[trial_id])
+        if actions.wake_s is not None:
+            self.timers.wake_algorithm(actions.wake_s)
+
+    def _cut_short(self, trial: Trial) -> None:
+        """The run ends with the next report: where the trial trains, or when it has a place again."""
+        until = trial.iteration + 1
+        if not trial.over and (trial.run.until is None or until < trial.run.until):
+            trial.run = msgspec.structs.replace(trial.run, until=until, final=False)
+            if trial.slots:
+                self._schedule.pause(trial, None)
