@@ -185,11 +185,12 @@ LINE_UP = (
     Contestant("BOHB", "BOHB", False, iterations),
     Contestant("E-Hyperband", "ElasticHyperband", True, lambda task: {"eta": ETA, "t_min": t_min_s(task.curves)}),
     Contestant("E-Grid Search", "ElasticGrid", True, lambda task: {"p_min": 1, "p_max": task.p_max}),
-    Contestant("SEER, paper", "SEER", True, lambda task: {**seer(task), "fill": False, "race": False}),
-    Contestant("paper + fill", "SEER", True, lambda task: {**seer(task), "race": False}, ours=True),
-    Contestant("paper + race", "SEER", True, lambda task: {**seer(task), "fill": False}, ours=True),
+    Contestant("SEER, paper", "SEER", True, lambda task: {**seer(task), "fill": False, "race": False}, "random"),
+    Contestant("paper + fill", "SEER", True, lambda task: {**seer(task), "race": False}, "random", ours=True),
+    Contestant("paper + race", "SEER", True, lambda task: {**seer(task), "fill": False}, "random", ours=True),
+    Contestant("SEER, random", "SEER", True, seer, "random", ours=True),
+    Contestant("SEER, TPE", "SEER", True, seer, "tpe", ours=True),
     Contestant("SEER + power", "SEER", True, lambda task: {**seer(task), "rank": "power"}, ours=True),
-    Contestant("SEER + BOHB", "SEER", True, seer, "bohb", ours=True),
     Contestant("SEER", "SEER", True, seer, ours=True),
 )
 

@@ -18,11 +18,14 @@ from elastune.spec import Run, Stage, Terms, TrialGroup
 
 
 class Reported(msgspec.Struct, frozen=True, gc=False):
-    """A trial has trained one iteration more. The loss is the metric, turned so that less is better."""
+    """A trial has trained one iteration more. The loss is the metric, turned so that less is better. `trained_s` is how
+    long it has trained in all, without what was lost.
+    """
 
     trial: str
     iteration: int
     loss: float
+    trained_s: float = 0.0
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):

@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import ClassVar
 
 from elastune.algorithm.base import Actions, AlgorithmEvent, Reported, Woken
 from elastune.algorithm.outlook import Outlook
@@ -106,18 +107,19 @@ def compute_bracket_budgets(B: float, B0: float, nu: float, p_min: int, p_max: f
 class SEER(TimedStages):
     """Needs a deadline and a budget, and nothing else. A round keeps 1/`eta` of its trials; brackets have `p_min`, then
     `nu` times as many devices per trial each, up to `p_max` (None: no limit). `t_min` is the least time that a trial
-    trains before it may be given up, which should be one or two reports; None: two steps as they were profiled, or a
-    minute.
+    needs to show something, which should be one or two reports; None: two steps as they were profiled, or a minute.
 
     Two additions to the paper can be left out. With `fill` what would stand idle on whole machines, and what is left of
     the budget, goes to more and wider trials. With `race` devices do not wait for the end of a round: where a trial has
-    come to its own end, or in the first round is behind those that have trained as long, a new one begins. The first
-    round is longer for that, half of the time if the deadline is short, its trials are narrow, and a searcher that
-    learns has something to learn from.
+    come to its own end, or in the first round is behind or has trained long enough to be compared, a new one begins.
+    The first round is longer for that, half of the time if the deadline is short, its trials are narrow, and a searcher
+    that learns has something to learn from: that of BOHB, unless another is given.
 
     `rank` says what trials are ranked by at the end of a round: "last", their last value, or "power", where it will be
     at the end of the run by a power law, or an `Extrapolator`.
     """
+
+    searcher: ClassVar[str] = "bohb"
 
     def __init__(
         self,
@@ -154,8 +156,6 @@ class SEER(TimedStages):
         self._extrapolator = make_extrapolator(rank)
         self._outlook: Outlook | None = None
         self._race = Race(eta, math.inf)
-        self._begun_s: dict[str, float] = {}
-        """Of trials that did not begin with their round."""
 
     # -------------------------------------------------------------------------------------------------------- planning
 
@@ -164,7 +164,7 @@ class SEER(TimedStages):
         window = Window.of(terms, "SEER")
         self._check(window, t_min_s)
         first_s = next(t_min_s * many for many in self._first_rounds() if self._is_possible(window, t_min_s * many))
-        self._race = Race(self.eta, min(2 * t_min_s, first_s))
+        self._race = Race(self.eta, min(2 * t_min_s, first_s) / 2)
         self.plan = self._best_plan(window, first_s + terms.start_s)
         if not isinstance(self._extrapolator, LastValue):
             widest = max(bracket.width for stage in self.plan for bracket in stage.brackets)
@@ -181,7 +181,7 @@ class SEER(TimedStages):
                 plans.append(self._make_plan(window, least_s))
         costs = [window.cost([(stage.until_s, stage.machines) for stage in plan]) for plan in plans]
         found = next(plan for plan, cost in zip(plans, costs, strict=True) if cost >= NEARLY * max(costs))
-        if self.race and len(found) == 1 and window.seconds / 2 >= self._race.patience_s + window.terms.start_s:
+        if self.race and len(found) == 1 and window.seconds / 2 >= 2 * self._race.t_min_s + window.terms.start_s:
             return self._halves(window) or found
         return found
 
@@ -300,29 +300,34 @@ class SEER(TimedStages):
                 self._outlook.begin(run.trial, float(run.width or 1), at_s)
 
     def _raced(self, event: AlgorithmEvent, at_s: float) -> Actions:
-        """A trial that is behind, or is done, gives its place to a new one."""
+        """A trial that is behind, is done or has had its turn gives its place to a new one."""
         if isinstance(event, Woken) or event.trial not in self._pending:
             return super().on(event, at_s)
-        stops: tuple[str, ...] = ()
         if isinstance(event, Reported):
-            trained_s = at_s - self._begun_s.get(event.trial, self.plan[0].begin_s)
-            if self._stage > 0 or not self._race.is_behind(event, trained_s):
+            if self._stage > 0:
                 return super().on(event, at_s)
-            stops = (event.trial,)
-        elif not event.over:
+            if self._race.is_behind(event) and (run := self._in_place_of(event.trial, at_s)) is not None:
+                self.leave(event.trial)
+                return Actions(((run,),), stops=(event.trial,))
+            enough = self._race.is_enough(event, self.plan[0].until_s - at_s)
+            actions = super().on(event, at_s)
+            if enough and (run := self._in_place_of(event.trial, at_s)) is not None:
+                return Actions(((run,),), pauses=(event.trial,))
+            return actions
+        no_step_fits = self._stage == 0 and event.trial not in self._race.had_turns
+        if not (event.over or no_step_fits) or (run := self._in_place_of(event.trial, at_s)) is None:
             return super().on(event, at_s)
-        run = self._in_place_of(event.trial, at_s)
-        if run is None:
-            return super().on(event, at_s)
-        return Actions(((run,),), stops)
+        super().on(event, at_s)  # the new one is pending: the round goes on
+        if event.over:
+            self.leave(event.trial)
+        return Actions(((run,),))
 
     def _in_place_of(self, trial: str, at_s: float) -> Run | None:
         """A new trial for what is left of the round, if that is enough to show what it is worth."""
-        stage = self.plan[self._stage]
-        if stage.until_s - at_s < self._race.patience_s / 2 or (new := self.new_trial()) is None:
+        left_s = self.plan[self._stage].until_s - at_s
+        if left_s < self._race.t_min_s or (new := self.new_trial()) is None:
             return None
-        self._begun_s[new[0]] = at_s
-        return self.join(*new, place=self.leave(trial))
+        return self.join(*new, place=self._bracket_of[trial])
 
 
 def _narrow_at_first(stages: tuple[TimedStage, ...], width: int) -> tuple[TimedStage, ...]:

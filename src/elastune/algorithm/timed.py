@@ -200,10 +200,10 @@ class TimedStages(Algorithm):
             return NOTHING
         return self._next_stage()
 
-    def leave(self, trial: str) -> int:
-        """The trial takes no part any more. The place that it had."""
+    def leave(self, trial: str) -> None:
+        """The trial takes no part any more."""
         self._pending.discard(trial)
-        return self._bracket_of.pop(trial)
+        del self._bracket_of[trial]
 
     def join(self, trial: str, config: Config, place: int) -> Run:
         """A new trial takes part in what is left of the present stage."""

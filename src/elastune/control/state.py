@@ -33,6 +33,8 @@ class Trial:
     """When it was last started or resized."""
     reported_s: float | None = None
     """When the last report came of those since it began or was resized."""
+    trained_s: float = 0.0
+    """Until its last report, without what was lost."""
     slots: tuple[Slot, ...] = ()
     pool: int = 0
     """Of the machines that it is on, or is to be started on."""

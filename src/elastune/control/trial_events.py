@@ -76,8 +76,7 @@ class TrialEvents:
         trial = self._current(event)
         if trial is None:
             return
-        if self._measures:
-            self._measure(trial)
+        seconds = self._measure(trial)
         if event.iteration <= trial.iteration:
             self._answer.hide("retrained")
             return
@@ -85,6 +84,7 @@ class TrialEvents:
             self._answer.hide("trial over")
             return
         trial.iteration = event.iteration
+        trial.trained_s += seconds
         trial.failures = 0
         metric = self._settings.metric
         value = m.to_float(event.metrics[metric]) if metric in event.metrics else None
@@ -97,15 +97,16 @@ class TrialEvents:
         else:
             self._runs.count(trial, value if self._settings.mode == "min" else -value)
 
-    def _measure(self, trial: Trial) -> None:
-        """Reports that came in one turn share the time since the one before."""
+    def _measure(self, trial: Trial) -> float:
+        """How long the trial has trained since its last report. Reports that came in one turn share that time."""
         at_s = self._answer.at_s
         since_s, first = (trial.began_s, True) if trial.reported_s is None else (trial.reported_s, False)
         trial.reported_s = at_s
-        if first or at_s > since_s:
+        if self._measures and (first or at_s > since_s):
             if self._together is None:
                 self._together = Counter(each.trial for each in self._events if isinstance(each, m.TrialReported))
             self._allocator.stepped(trial.width, self._together[trial.id], at_s - since_s, first)
+        return at_s - since_s
 
     def _on_checkpointed(self, event: m.TrialCheckpointed) -> None:
         if (trial := self._current(event)) is not None:

@@ -16,8 +16,8 @@ class Result:
     """What a trial is worth so far.
 
     `number` says which suggestion this is about, counted from 0. `value` is the metric as the user reports it, or None
-    where the trial failed. A result that is not `final` is of a paused trial: it may go on and be observed again with a
-    higher iteration.
+    where the trial failed. A result that is not `final` is of a trial that has not trained to its end: it may go on and
+    be observed again with a higher iteration.
     """
 
     number: int

@@ -1,7 +1,7 @@
 """Any Optuna sampler as a searcher, through Optuna's own ask and tell.
 
-Optuna knows a trial that ended, failed or was pruned, but none that pauses and goes on. A paused trial is told as
-pruned at its iteration; each later result of the same trial is added as a further trial with the same parameters.
+Optuna knows a trial that ended, failed or was pruned, but none that goes on after that. A trial that has not trained to
+its end is told as pruned at its iteration; each later result of it is added as another trial with the same parameters.
 
 Optuna is imported only when such a searcher is used: the import takes longer than all the rest.
 """
