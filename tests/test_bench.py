@@ -6,7 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from elastune.bench import Contest, Entry, Row, compare, run
 from elastune.cli import main
 from elastune.config_file import load_contest
 from elastune.errors import RunFailed, SpecError
+from elastune.forecast import as_text
 from elastune.profile import Cloud, JobProfile, Scaling, constant
-from elastune.reporting.comparison import Standing, standings
+from elastune.reporting.comparison import Standing, comparison_table, standings
 from elastune.spec import Mode, TrialGroup
 
 FIELDS: dict[str, Any] = {
@@ -81,6 +82,7 @@ def test_a_row_is_what_the_tuner_finds(tmp_path: Path, mode: Mode, algorithm: st
     began = [trial for trial in result.view.trials.values() if trial.attempts]
     found = run(task, algorithm, 5)
     assert found.cost_usd == pytest.approx(result.cost)
+    assert found.device_s == pytest.approx(result.view.paid_device_s()) == pytest.approx(found.cost_usd / 0.5 * 3600)
     assert found == Row(
         task="small",
         algorithm=algorithm,
@@ -90,6 +92,8 @@ def test_a_row_is_what_the_tuner_finds(tmp_path: Path, mode: Mode, algorithm: st
         deadline_s=1800.0,
         cost_usd=found.cost_usd,
         budget_usd=4.0,
+        device_s=found.device_s,
+        budget_device_s=None,
         trials=len(began),
         iterations=sum(trial.iteration for trial in began),
     )
@@ -157,7 +161,7 @@ def test_what_cannot_be_is_refused_before_anything_runs() -> None:
 
 
 def row(algorithm: str, seed: int, value: float | None, time_s: float = 10.0) -> Row:
-    return Row("small", algorithm, seed, value, time_s, 20.0, 2 * time_s, 50.0, seed + 1, 9)
+    return Row("small", algorithm, seed, value, time_s, 20.0, 2 * time_s, 50.0, 4 * time_s, None, seed + 1, 9)
 
 
 def by_name(rows: Sequence[Row], mode: Mode) -> dict[str, Standing]:
@@ -174,6 +178,7 @@ def test_a_standing_is_the_mean_its_standard_error_and_the_wins() -> None:
     # The values of a are 1, 3, 5: their variance is 4, that of the mean of three 4 / 3.
     assert a.standard_error == pytest.approx(math.sqrt(4 / 3))
     assert a.time_s == pytest.approx(34 / 3) and a.cost_usd == pytest.approx(68 / 3)
+    assert a.device_s == pytest.approx(136 / 3)
     assert (b.wins, b.mean) == (2, 3.0)
     assert a.best and b.best, "their means are equal"
     assert [by_name(rows, "max")[name].wins for name in "ab"] == [2, 1]
@@ -292,6 +297,14 @@ BAD = [
     ("deadline: 10m", "deadline: soon", "exp: ASHA: deadline='soon': must be a positive duration"),
     ("algorithms:", "algorithm:", "unknown field 'algorithm'; did you mean 'algorithms'?"),
     ("random: {FIFO: {n: 100, R: 9}}", "random: {FIFI: {n: 1}}", "algorithms.random='FIFI': did you mean 'FIFO'?"),
+    (
+        "random: {FIFO: {n: 100, R: 9}}",
+        "fifo: {n: 100, R: 9}",
+        "algorithms: unknown algorithm 'fifo'; did you mean 'FI",
+    ),
+    ("random: {FIFO: {n: 100, R: 9}}", "Foo: {}", "algorithms: unknown algorithm 'Foo'; allowed: ASHA, BOHB, "),
+    ("random: {FIFO: {n: 100, R: 9}}", "Foo:", "algorithms: unknown algorithm 'Foo'"),
+    ("random: {FIFO: {n: 100, R: 9}}", "Foo: {n: 1}", "own say which it is: Foo: {ASHA: {...}}"),
     ("random: {FIFO: {n: 100, R: 9}}", "random: 5", "algorithms.random=5: must be one name with its arguments"),
     ("random: {FIFO: {n: 100, R: 9}}", "FIFO: {R: 9}", "exp.yaml: algorithms FIFO: n is missing"),
     ("ASHA: {n: null, r: 1, R: 9}\n", "ASHA: {n: null, r: 1, R: 0}\n", "algorithms ASHA: R=0: must be a whole number"),
@@ -325,7 +338,76 @@ def test_bad_options_are_refused_before_anything_runs(folder: Path) -> None:
 
 
 def test_a_run_that_fails_is_an_error_that_names_algorithm_and_seed(folder: Path) -> None:
-    (folder / "curves.jsonl").write_text('{"config": {"x": 1}, "learning_curve": [1.0], "time_steps": [1.0]}')
-    text = GOOD.replace("{synthetic: {step: 30s}}", "{table: {file: curves.jsonl}}")
-    (folder / "exp.yaml").write_text(text)
+    write_with_table(folder, {"lr": 1, "x": 1})
     assert "exp: ASHA with seed 3: configuration" in refused()
+
+
+def write_with_table(folder: Path, config: dict[str, float]) -> None:
+    (folder / "curves.jsonl").write_text(json.dumps({"config": config, "learning_curve": [1.0], "time_steps": [1.0]}))
+    (folder / "exp.yaml").write_text(GOOD.replace("{synthetic: {step: 30s}}", "{table: {file: curves.jsonl}}"))
+
+
+def test_a_parameter_that_the_curves_do_not_know_is_refused_before_anything_runs(folder: Path) -> None:
+    write_with_table(folder, {"learning_rate": 1, "units": 1})
+    said = "exp: ASHA: space.lr: the curves of the workload know no such parameter; they know: learning_rate, units"
+    assert said in refused()
+
+
+IN_DEVICE_TIME = GOOD.replace("budget: $5\nprice: $0.50\n", "budget: 40 device-minutes\n")
+
+
+@pytest.mark.parametrize("more", ["", "price: $0.50"])
+def test_what_was_paid_is_shown_as_time_on_devices_where_the_budget_is_given_so(folder: Path, more: str) -> None:
+    (folder / "exp.yaml").write_text(IN_DEVICE_TIME + more)
+    result = bench("--seeds", "1", "--algorithms", "ASHA", "--out", "results.csv")
+    heading, _, names, row = result.stdout.splitlines()[:4]
+    assert heading == "exp: loss (less is better) by 10m and for 40 device-minutes, 1 seed"
+    assert names.split()[-3:] == ["time", "device-minutes", "trials"]
+    with (folder / "results.csv").open() as file:
+        (line,) = csv.DictReader(file)
+    # Four devices for ten minutes, and the grace of 30 seconds.
+    assert (float(line["device_s"]), line["budget_device_s"], line["budget_usd"]) == (2520.0, "2400.0", "")
+    assert float(line["cost_usd"]) == (pytest.approx(0.35) if more else 0.0)
+    assert row.split()[-2] == "42" and "$" not in result.stdout
+
+
+def test_without_a_price_time_on_devices_is_shown(folder: Path) -> None:
+    (folder / "exp.yaml").write_text(GOOD.replace("budget: $5\nprice: $0.50\n", ""))
+    shown = bench("--seeds", "1", "--algorithms", "ASHA").stdout
+    assert shown.startswith("exp: loss (less is better) by 10m, 1 seed\n")
+    assert shown.splitlines()[2].split()[-2:] == ["device-minutes", "trials"]
+    assert shown.splitlines()[3].split()[-2] == "42" and "$" not in shown
+
+
+def test_what_was_paid_is_shown_in_one_unit_for_all() -> None:
+    hours = {"a": 2, "b": 12_345}
+    rows = [replace(row(name, 0, 1.0), device_s=3600 * hours[name], budget_device_s=3.6e7) for name in hours]
+    shown = as_text(comparison_table(standings(rows, "min"), rows, "loss", "min")).splitlines()
+    assert " and for 10,000 device-hours, 1 seed" in shown[0] and shown[2].split()[-2:] == ["device-hours", "trials"]
+    assert [line.split()[-2] for line in shown[3:5]] == ["2", "12,345"]
+
+
+def test_who_does_not_fit_the_limits_is_left_out_with_the_reason_before_the_runs(folder: Path) -> None:
+    text = IN_DEVICE_TIME.replace("algorithms:\n", "algorithms:\n  ElasticGrid: {p_max: 8}\n")
+    (folder / "exp.yaml").write_text(text.replace("40 device", "10 device"))
+    result = bench("--seeds", "1", "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert [row["algorithm"] for row in found["rows"]] == ["ASHA", "random", "with TPE"]
+    (why,) = found["left_out"]
+    assert why.startswith(
+        "exp: ElasticGrid: the budget of 10 device-minutes is too small for one trial on 1 and then 8"
+    )
+    assert f"left out: {why}\n" == result.stderr
+    alone = bench("--algorithms", "ElasticGrid")
+    assert alone.exit_code == 3 and "error: exp: ElasticGrid: the budget" in " ".join(alone.stderr.split())
+    assert bench("--seeds", "1", "--algorithms", "ASHA").stderr.strip() == ""
+
+
+def test_a_schedule_that_cannot_be_planned_is_left_out_too() -> None:
+    planning = et.Planning(JobProfile(constant(20.0), Scaling({1: 1})), Cloud("big", 4, 4.0))
+    entries = {"ASHA": ENTRIES["ASHA"], "halving": Entry(et.SuccessiveHalving(n=9, r=1, R=900))}
+    fields = {name: value for name, value in FIELDS.items() if name not in ("price", "devices")}
+    task, left_out = Contest("small", {**fields, "planning": planning}, et.Simulation(), entries).fitting(0)
+    assert list(task.entries) == ["ASHA"] and len(left_out) == 1
+    assert left_out[0].startswith("small: halving: ")

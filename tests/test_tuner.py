@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import elastune as et
@@ -369,6 +370,8 @@ class Unpicklable(et.FIFO):
         ({"max_retries": -1}, "max_retries=-1", "at least 0"),
         ({"deadline": "soon"}, "deadline='soon'", "20m"),
         ({"deadline": 0}, "deadline=0", "20m"),
+        ({"deadline": 1e30}, "deadline=1e\\+30", "at most ten years \\(3650d\\); a bare number counts seconds"),
+        ({"machines": np.int64(2)}, "machines=np.int64\\(2\\)", "must be an int of Python: give int\\(2\\)"),
         ({"grace": "-1s"}, "grace='-1s'", "positive duration"),
         ({"checkpoint_every": "often"}, "checkpoint_every='often'", "duration of at least 0"),
         ({"budget": "much", "price": 1}, "budget='much'", "\\$20"),

@@ -31,6 +31,8 @@ from elastune.units import (
         ("1.5h", 5400),
         (" 10 S ", 10),
         ("90", 90),
+        ("1e3", 1000),
+        ("1.5e1m", 900),
         (90, 90),
         (0.25, 0.25),
         (timedelta(minutes=2), 120),
@@ -98,6 +100,8 @@ def test_a_written_duration_is_read_back_but_for_rounding(seconds: float) -> Non
         ("20usd", 20),
         ("$1,200.50", 1200.5),
         ("$ 0.5", 0.5),
+        ("$1e9", 1e9),
+        ("2.5E-3 USD", 0.0025),
         (20, 20),
         (1.5, 1.5),
     ],
@@ -106,7 +110,7 @@ def test_money_is_read_as_dollars(value: object, usd: float) -> None:
     assert parse_money(value) == usd
 
 
-@pytest.mark.parametrize("value", [*BAD, *NO_NUMBER, "-$5", "$", "12,00", "20 EUR", "$0"])
+@pytest.mark.parametrize("value", [*BAD, *NO_NUMBER, "-$5", "$", "12,00", "20 EUR", "$0", "$1e400", "1e"])
 def test_what_is_no_positive_amount_is_refused(value: object) -> None:
     with pytest.raises(SpecError, match="must be a positive amount of US dollars"):
         parse_money(value)
@@ -123,6 +127,8 @@ def test_what_is_no_positive_amount_is_refused(value: object) -> None:
         (0.5, "$0.50"),
         (-5, "-$5.00"),
         (-0.001, "-$0.001"),
+        (2.8e-17, "$0.00"),
+        (-2.8e-17, "$0.00"),
     ],
 )
 def test_money_is_written_for_people(usd: float, text: str) -> None:
@@ -150,6 +156,7 @@ def test_nothing_may_cost_nothing_where_that_makes_sense() -> None:
         ("1.5 Device-Hours", 5400),
         (" 30 device seconds ", 30),
         ("10device-hours", 36_000),
+        ("1e9 device-hours", 3.6e12),
     ],
 )
 def test_time_on_devices_is_read_as_seconds(value: str, seconds: float) -> None:
@@ -178,6 +185,8 @@ def test_a_time_on_devices_that_cannot_be_is_refused_by_its_name(value: str) -> 
         (5 * 3600, "5 device-hours"),
         (123_456 * 3600, "123,456 device-hours"),
         (0, "0 device-minutes"),
+        (5e-14, "0 device-minutes"),
+        (-5e-14, "0 device-minutes"),
     ],
 )
 def test_time_on_devices_is_written_for_people(seconds: float, text: str) -> None:

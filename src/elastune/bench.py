@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from elastune.algorithm.base import Algorithm
+from elastune.allocate.planned import Planned
 from elastune.control.controller import Controller
-from elastune.errors import ElastuneError, RunFailed, SpecError, did_you_mean
+from elastune.errors import ElastuneError, Infeasible, RunFailed, SpecError, did_you_mean
 from elastune.experiment import Experiment, plans_itself
 from elastune.messages import RunEnded, RunStarted, Turn
 from elastune.reporting.comparison import Row
@@ -94,9 +95,27 @@ class Contest:
             raise SpecError(f"{self.task}: has no algorithms: there is nothing to compare")
         for algorithm in self.entries:
             try:
-                self.experiment(algorithm, seed)
+                experiment = self.experiment(algorithm, seed)
+                self.simulation.check(experiment)
+                if isinstance(experiment.allocator, Planned):
+                    experiment.allocator.prepare()
             except ElastuneError as error:
                 raise type(error)(f"{self.task}: {algorithm}: {error}") from None
+
+    def fitting(self, seed: int) -> tuple[Contest, list[str]]:
+        """The same without the algorithms for which a limit is too small, and why each is left out. If it is too small
+        for all of them, that is an error.
+        """
+        reasons: dict[str, str] = {}
+        for name in self.entries:
+            try:
+                with _without_warnings():  # they are given when the others are checked
+                    self.only([name]).check(seed)
+            except Infeasible as error:
+                reasons[name] = str(error)
+        if len(reasons) == len(self.entries):
+            self.check(seed)
+        return self.only([name for name in self.entries if name not in reasons]), list(reasons.values())
 
 
 def compare(
@@ -185,6 +204,8 @@ def run(contest: Contest, algorithm: str, seed: int) -> Row:
         deadline_s=settings.limits.deadline_s,
         cost_usd=controller.fleet.spending.spent_usd(at_s),
         budget_usd=settings.limits.budget_usd,
+        device_s=controller.fleet.spending.spent_device_s(at_s),
+        budget_device_s=settings.limits.budget_device_s,
         trials=len(begun),
         iterations=sum(trial.iteration for trial in begun),
     )

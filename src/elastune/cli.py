@@ -198,6 +198,9 @@ def bench(
         raise SpecError(f"out={str(out)!r}: there is no folder {out.parent}: make it, or give another file")
     if plot is not None:
         from elastune.reporting.comparison_plots import save_comparison  # says so now where matplotlib is missing
+    contest, left_out = contest.fitting(seed)
+    for why in left_out:
+        click.echo(f"left out: {why}", err=True)
     with _runs_line(seeds * len(contest.entries), shown=not as_json) as done:
         rows = compare([contest], range(seed, seed + seeds), jobs, done)
     metric, mode = contest.fields["metric"], contest.fields.get("mode", "min")
@@ -207,7 +210,7 @@ def bench(
     pictures = [] if plot is None else [str(path) for path in save_comparison(plot, rows, metric, mode)]
     if as_json:
         summary = {"task": contest.task, "metric": metric, "mode": mode, "standings": [asdict(each) for each in found]}
-        _print({**summary, "rows": [asdict(row) for row in rows], "plots": pictures}, True)
+        _print({**summary, "rows": [asdict(row) for row in rows], "left_out": left_out, "plots": pictures}, True)
         return
     Console().print(comparison_table(found, rows, metric, mode))
     for said in [*([f"runs: {out}"] if out else []), *(f"picture: {path}" for path in pictures)]:

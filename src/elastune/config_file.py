@@ -122,9 +122,16 @@ def _entry(label: str, given: object, where: str) -> Entry:
         algorithm = _one_of(ALGORITHMS, fields.pop("algorithm", None), f"{where}.{label}.algorithm")
         return Entry(algorithm, **fields)
     names_one = isinstance(given, str) or (isinstance(given, Mapping) and any(name in ALGORITHMS for name in given))
-    if names_one or label not in ALGORITHMS:
-        return Entry(_one_of(ALGORITHMS, given, f"{where}.{label}"))
-    return Entry(_one_of(ALGORITHMS, {label: given}, where))
+    if label in ALGORITHMS and not names_one:
+        return Entry(_one_of(ALGORITHMS, {label: given}, where))
+    # {random: {FIFI: {n: 1}}} names one, if a wrong one; {FIFI: {n: 1}} does not.
+    inner = given.values() if isinstance(given, Mapping) else ()
+    if not names_one and isinstance(given, Mapping | None) and not any(isinstance(each, Mapping) for each in inner):
+        raise SpecError(
+            f"{where}: unknown algorithm {label!r}; {did_you_mean(label, ALGORITHMS)}; "
+            f"with a name of your own say which it is: {label}: {{ASHA: {{...}}}}"
+        )
+    return Entry(_one_of(ALGORITHMS, given, f"{where}.{label}"))
 
 
 def _build(make: Callable[..., Any], given: object, where: str) -> Any:

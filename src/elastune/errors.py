@@ -46,6 +46,7 @@ class Infeasible(ElastuneError):
 def did_you_mean(name: str, allowed: Iterable[str], which: str = "allowed") -> str:
     """The end of a message about an unknown name: the nearest one, and all of them; `which` says what they are."""
     known = sorted(allowed)
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    hint = f"did you mean {by_lower[near[0]]!r}? " if near else ""
     return f"{hint}{which}: {', '.join(known)}"

@@ -41,6 +41,7 @@ log = logging.getLogger("elastune")
 MOST_DEVICES = 1_000_000
 COLD_START_S = 3.0
 """What the workers of a new machine take to start, where it was not profiled."""
+LONGEST_DEADLINE_S = 3650 * 86_400.0
 LONGEST_NAME = 100
 """File systems end at 255 bytes, and names of checkpoints and logs are made of it."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -234,7 +235,10 @@ def _limits(deadline: Duration | None, budget: Money | None) -> Limits:
         budget_usd = None if budget is None or device_s is not None else parse_money(budget, "budget")
     except SpecError as error:
         raise SpecError(f'{error}, or a time on devices such as "80 device-minutes"') from None
-    return Limits(None if deadline is None else parse_duration(deadline, "deadline"), budget_usd, device_s)
+    deadline_s = None if deadline is None else parse_duration(deadline, "deadline")
+    if deadline_s is not None and deadline_s > LONGEST_DEADLINE_S:
+        raise SpecError(f"deadline={deadline!r}: must be at most ten years (3650d); a bare number counts seconds")
+    return Limits(deadline_s, budget_usd, device_s)
 
 
 def _terms(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from elastune.cluster.simulated import Fault, Machines, SimulatedCluster, perfect_speedup
 from elastune.cluster.workload import Stragglers, Synthetic, Workload
-from elastune.errors import SpecError
+from elastune.errors import SpecError, did_you_mean
 from elastune.profile.cloud import Cloud
 from elastune.profile.job import JobProfile
 from elastune.profile.latency import constant
@@ -52,11 +52,20 @@ class Simulation:
             Scaling(self.scaling)
 
     def check(self, experiment: Experiment) -> None:
-        """Refuse what would never end: a training function returns some day, a synthetic curve does not."""
+        """Refuse what would never end: a training function returns some day, a synthetic curve does not. Refuse also a
+        parameter that recorded curves do not know: it would seem to make no difference.
+        """
         endless = isinstance(self.workload, Synthetic | None) and getattr(experiment.algorithm, "R", 1) is None
         if endless and experiment.settings.limits == Limits():
             name = type(experiment.algorithm).__name__
             raise SpecError(f"{name}(R=None) on synthetic curves would never end: give R, a deadline or a budget")
+        if self.workload is not None and self.workload.names is not None:
+            for parameter in experiment.space.domains():
+                if parameter not in self.workload.names:
+                    raise SpecError(
+                        f"space.{parameter}: the curves of the workload know no such parameter; "
+                        f"{did_you_mean(parameter, self.workload.names, 'they know')}"
+                    )
 
     def cluster(self, experiment: Experiment, start_s: float) -> SimulatedCluster:
         settings, seed = experiment.settings, experiment.seed

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
+from numbers import Integral
 from typing import Literal
 
 import msgspec
@@ -23,7 +24,9 @@ SMALLEST_SHARE = Fraction(1, 64)
 
 
 def require_int(name: str, value: object, lowest: int) -> None:
-    """Refuse what is not a whole number of at least `lowest`."""
+    """Refuse what is not a whole number of at least `lowest`, and one of NumPy: it cannot be journalled."""
+    if isinstance(value, Integral) and not isinstance(value, int):
+        raise SpecError(f"{name}={value!r}: must be an int of Python: give int({value})")
     if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
         raise SpecError(f"{name}={value!r}: must be a whole number of at least {lowest}")
 

@@ -10,13 +10,14 @@ from datetime import timedelta
 from elastune.errors import SpecError
 
 _UNITS_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
 # Each unit at most once, from the largest to the smallest: "5m1h" is more likely a slip than a wish.
 _DURATION = re.compile(r"\s*".join(rf"(?:(?P<{unit}>{_NUMBER})\s*{unit})?" for unit in _UNITS_S))
-_MONEY = re.compile(r"\$?\s*([0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)\s*(?:usd)?")
+_MONEY = re.compile(rf"\$?\s*([0-9]{{1,3}}(?:,[0-9]{{3}})+(?:\.[0-9]+)?|{_NUMBER})\s*(?:usd)?")
 _DEVICE_TIME = re.compile(rf"({_NUMBER})\s*device[- ](hours?|minutes?|seconds?)")
 _UNITS_BYTES = {"b": 1.0, **{f"{unit}b": 1000.0**i for i, unit in enumerate("kmgt", 1)}}
 _UNITS_BYTES |= {f"{unit}ib": 1024.0**i for i, unit in enumerate("kmgt", 1)}
+_NOTHING = 1e-6  # seconds or dollars: so much is left by rounding
 _SIZE = re.compile(rf"({_NUMBER})\s*({'|'.join(_UNITS_BYTES)})?")
 
 
@@ -93,14 +94,25 @@ def format_duration(seconds: float) -> str:
     return f"{whole}{large} {rest}{small}" if rest else f"{whole}{large}"
 
 
+def unit_of_device_time(seconds: float) -> tuple[float, str]:
+    """In what such a time is said, and how many seconds that has."""
+    return (3600.0, "device-hours") if seconds > 4 * 3600 else (60.0, "device-minutes")
+
+
 def format_device_time(seconds: float) -> str:
     """ "80 device-minutes", and what is longer than four hours in hours."""
-    amount, unit = (seconds / 3600, "hours") if seconds > 4 * 3600 else (seconds / 60, "minutes")
-    return f"{amount:,.0f} device-{unit}" if amount >= 1000 else f"{amount:.4g} device-{unit}"
+    unit_s, unit = unit_of_device_time(seconds)
+    return f"{format_amount(0.0 if abs(seconds) < _NOTHING else seconds / unit_s)} {unit}"
+
+
+def format_amount(amount: float) -> str:
+    """Four digits, and more only before the point."""
+    return f"{amount:,.0f}" if amount >= 1000 else f"{amount:.4g}"
 
 
 def format_money(usd: float) -> str:
     """ "$1,200.50"; amounts below a dollar keep three digits, since the price of a second is worth reading."""
+    usd = 0.0 if abs(usd) < _NOTHING else usd
     sign = "-" if usd < 0 else ""
     amount = abs(usd)
     if not 0 < amount < 1:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import elastune as et
 from elastune.cluster.workload import Stragglers, Synthetic, Table, table_from_file
 from elastune.cluster.workload_lcbench import SPACE, LCBench
 from elastune.errors import SpecError
@@ -123,27 +124,84 @@ def row(**changes: Any) -> str:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "has no curves"),
-        ("not json", "must be JSON"),
-        ("[1, 2]", "must be JSON"),
-        ('{"config": {"lr": 1}}', "learning_curve"),
-        (row(learning_curve=["good"]), "good"),
-        (row(learning_curve=[]), "0 values in learning_curve"),
-        (row(time_steps=[2.0]), "1 in time_steps"),
-        (row(time_steps=[2.0, 1.0]), "must never fall"),
-        (row(time_steps=[2.0, math.nan]), "must never fall"),
-        (row(config=[1]), "must be JSON with config"),
-        (row(config={}), "at least one"),
-        (row(config={"kind": "adam"}), "adam"),
-        (row() + "\n" + row(config={"momentum": 0.9}), "the same names"),
+        ("not json", ": is not JSON: Expecting value at character 1"),
+        ('{"config": {"lr": 1}', ": is not JSON: Expecting ',' delimiter at character 21"),
+        ("[" * 100_000, ": maximum recursion depth"),
+        ("[1, 2]", ": [1, 2] must be an object"),
+        ('{"config": {"lr": 1}}', ": learning_curve is missing"),
+        ('{"config": {"lr": 1}, "learning_curve": [1]}', ": time_steps is missing"),
+        (row(learning_curve=["good", 1]), ": learning_curve: 'good' must be a number"),
+        (row(learning_curve=[]), ": learning_curve=[] must be a list of numbers, and not empty"),
+        (row(learning_curve=[0.1] * 3), ": learning_curve has 3 values and time_steps 2: must have as many"),
+        (row(time_steps=5), ": time_steps=5 must be a list of numbers"),
+        (row(time_steps=[2.0, 1.0]), ": time_steps go from 2 to 1 in iteration 2: they are seconds since the start"),
+        (row(time_steps=[2.0, math.nan]), ": time_steps go from 2 to nan in iteration 2"),
+        (row(time_steps=[2.0, 2.0]), ": time_steps go from 2 to 2 in iteration 2"),
+        (row(time_steps=[0, 0]), ": time_steps go from the start to 0 in iteration 1"),
+        (row(config=[1]), ": config=[1] must be an object of numbers"),
+        (row(config={}), ": config={} must be an object of numbers, and not empty"),
+        (row(config={"kind": "adam"}), ": config.kind: 'adam' must be a number"),
+        (row(config={"lr": math.inf}), ": config.lr=inf must be finite"),
+        (row(config={"lr": 10**400}), ": int too large"),
+        (row(config={"momentum": 0.9}), ": config has momentum, and that of the first line lr"),
     ],
 )
-def test_a_bad_table_file_is_an_error_that_names_the_file(tmp_path: Path, text: str, said: str) -> None:
+def test_a_bad_line_is_an_error_that_names_file_line_and_what_a_line_must_have(
+    tmp_path: Path, text: str, said: str
+) -> None:
     path = tmp_path / "table.jsonl"
-    path.write_text(text)
-    with pytest.raises(SpecError, match=said) as error:
+    path.write_text(f"{row()}\n\n{text}\n")
+    with pytest.raises(SpecError) as error:
         table_from_file(path, "loss")
-    assert f"table file {path}" in str(error.value)
+    assert str(error.value).startswith(f"table file {path}, line 3{said}")
+    assert str(error.value).endswith(
+        '; a line is such as {"config": {"lr": 0.1}, "learning_curve": [0.9, 0.7], "time_steps": [10.0, 20.5]}'
+    )
+
+
+def test_a_table_file_without_curves_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "table.jsonl").write_text("\n \n")
+    with pytest.raises(SpecError, match=r"table file .*table\.jsonl: has no curves; a line is such as"):
+        table_from_file(tmp_path / "table.jsonl", "loss")
+
+
+@pytest.mark.parametrize("start", [b"", b"\0"])
+def test_a_file_that_is_no_text_is_not_shown(tmp_path: Path, start: bytes) -> None:
+    path = tmp_path / "table.jsonl"
+    path.write_bytes(start + gzip.compress(row().encode()) + b"\xff" * 10_000)
+    with pytest.raises(SpecError, match=r"line 1: is not text; the name of a gzipped file must end in \.gz") as error:
+        table_from_file(path, "loss")
+    assert len(str(error.value)) < 300 + len(str(path))
+
+
+def test_a_recorded_iteration_without_time_is_an_error_in_python_too() -> None:
+    with pytest.raises(SpecError, match=r"seconds=\[1\.0, 0\.0\] of configuration {'lr': 0\.5}: iteration 2 must take"):
+        Table("loss", [{"lr": 0.1}, {"lr": 0.5}], [[3.0], [2.0, 1.0]], [[1.0], [1.0, 0.0]])
+
+
+def test_a_trial_fails_where_a_recorded_curve_is_not_a_number(tmp_path: Path) -> None:
+    path = tmp_path / "table.jsonl"
+    path.write_text(f"{row(config={'lr': 0.9}, learning_curve=[0.5, math.nan])}\n{row()}\n")
+    space, workload = {"lr": et.grid_search([0.1, 0.9])}, table_from_file(path, "loss")
+    algorithm = et.FIFO(n=2, R=2)
+    tuner = et.Tuner(None, space=space, metric="loss", algorithm=algorithm, devices=1, name="nan", storage=tmp_path)
+    trials = tuner.simulate(et.Simulation(workload)).view.trials.values()
+    assert {trial.config["lr"]: trial.status for trial in trials} == {0.1: "completed", 0.9: "failed"}
+
+
+def test_a_parameter_that_the_curves_do_not_know_is_refused_and_a_constant_is_not(tmp_path: Path) -> None:
+    def simulate(**space: Any) -> None:
+        tuner = et.Tuner(None, space=space, metric="loss", algorithm=et.FIFO(n=2, R=2), devices=1, storage=tmp_path)
+        tuner.simulate(et.Simulation(table()))
+
+    known = {"lr": et.uniform(0, 1), "units": et.randint(10, 1000)}
+    simulate(**known, epochs=50)
+    with pytest.raises(
+        SpecError, match=r"^space\.unit: .* no such parameter; did you mean 'units'\? they know: lr, units"
+    ):
+        simulate(**known, unit=et.uniform(0, 1))
+    with pytest.raises(SpecError, match=r"^space\.opt\.beta: "):
+        simulate(**known, opt={"beta": et.uniform(0, 1)})
 
 
 def test_a_table_file_that_is_not_there_or_not_zipped_is_an_error(tmp_path: Path) -> None:
@@ -152,6 +210,9 @@ def test_a_table_file_that_is_not_there_or_not_zipped_is_an_error(tmp_path: Path
     (tmp_path / "plain.jsonl.gz").write_text(row())
     with pytest.raises(SpecError, match="cannot be read"):
         table_from_file(tmp_path / "plain.jsonl.gz", "loss")
+    (tmp_path / "half.jsonl.gz").write_bytes(gzip.compress(row().encode())[:-12])
+    with pytest.raises(SpecError, match="cannot be read"):
+        table_from_file(tmp_path / "half.jsonl.gz", "loss")
     with pytest.raises(SpecError, match="cannot be read"):
         table_from_file(tmp_path, "loss")
 

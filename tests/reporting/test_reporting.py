@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 import io
 import json
 import random
@@ -288,8 +289,10 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it(
         with pytest.raises(ElastuneError, match=r"pandas.*elastune\[report\]"):
             make_frame(small)
     monkeypatch.delitem(sys.modules, "elastune.reporting.plots")
-    with pytest.raises(ElastuneError, match=r"matplotlib.*elastune\[report\]"):
-        import elastune.reporting.plots  # noqa: F401
+    for module in ("plots", "plan_plots", "timed_plots", "comparison_plots"):
+        monkeypatch.delitem(sys.modules, f"elastune.reporting.{module}", raising=False)
+        with pytest.raises(ElastuneError, match=r"matplotlib.*elastune\[report\]"):
+            importlib.import_module(f"elastune.reporting.{module}")
 
 
 def test_plots_are_written_and_the_same_run_gives_the_same_bytes(small: RunView, tmp_path: Path) -> None:

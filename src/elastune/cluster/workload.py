@@ -10,6 +10,7 @@ import gzip
 import json
 import math
 import random
+import reprlib
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -27,6 +28,9 @@ Curve = Callable[[int], Metrics | None]
 
 
 class Workload(ABC):
+    names: Sequence[str] | None = None
+    """The parameters that it knows; None: any."""
+
     @abstractmethod
     def curve(self, config: Config) -> Curve:
         """How a configuration learns."""
@@ -92,7 +96,9 @@ def _flat(prefix: str, value: Any) -> list[tuple[str, Any]]:
 
 
 class Table(Workload):
-    """Recorded curves. A configuration gets the curve of the recorded configuration that is nearest to it."""
+    """Recorded curves, and the seconds that each iteration took. A configuration gets the curve of the recorded
+    configuration that is nearest to it.
+    """
 
     def __init__(
         self,
@@ -101,8 +107,14 @@ class Table(Workload):
         curves: Sequence[Sequence[float]],
         seconds: Sequence[Sequence[float]],
     ) -> None:
+        for config, steps in zip(configs, seconds, strict=True):
+            if (number := _no_step(steps)) is not None:
+                raise SpecError(
+                    f"seconds={reprlib.repr(steps)} of configuration {config!r}: iteration {number} must take more "
+                    "than 0 seconds"
+                )
         self._metric, self._curves, self._seconds = metric, curves, seconds
-        self.names = list(configs[0])
+        self.names: list[str] = list(configs[0])
         columns = [[float(config[name]) for config in configs] for name in self.names]
         self.ranges = {name: (min(column), max(column)) for name, column in zip(self.names, columns, strict=True)}
         self._points = [self._point(config) for config in configs]
@@ -132,36 +144,82 @@ class Table(Workload):
         return seconds[min(iteration, len(seconds)) - 1]
 
 
+def _no_step(seconds: Sequence[float]) -> int | None:
+    """The first iteration that takes no time, or one that cannot be."""
+    return next((number for number, step_s in enumerate(seconds, 1) if not 0.0 < step_s < math.inf), None)
+
+
+_LINE = '{"config": {"lr": 0.1}, "learning_curve": [0.9, 0.7], "time_steps": [10.0, 20.5]}'
+
+
 def table_from_file(path: Path, metric: str) -> Table:
     """Curves from a file of JSON lines, gzipped or not: each has `config`, `learning_curve` and `time_steps`
     (cumulative seconds).
     """
+    rows: list[tuple[Config, list[float], list[float]]] = []
     try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-            rows = [_row(json.loads(line)) for line in lines if line.strip()]
-    except OSError as error:
-        raise SpecError(f"table file {path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SpecError(
-            f"table file {path}: each line must be JSON with config, learning_curve and time_steps: {error!r}"
-        ) from None
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    rows.append(_row(line))
+                    _same_names(rows[-1][0], rows[0][0])
+                except (ValueError, OverflowError, RecursionError) as error:
+                    raise SpecError(f"table file {path}, line {number}: {error}; a line is such as {_LINE}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise SpecError(f"table file {path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not rows:
-        raise SpecError(f"table file {path}: has no curves")
+        raise SpecError(f"table file {path}: has no curves; a line is such as {_LINE}")
     configs, curves, seconds = zip(*rows, strict=True)
-    if not configs[0] or any(config.keys() != configs[0].keys() for config in configs):
-        raise SpecError(f"table file {path}: every config must have the same names, and at least one")
     return Table(metric, configs, curves, seconds)
 
 
-def _row(row: dict[str, Any]) -> tuple[Config, list[float], list[float]]:
-    config = {name: float(value) for name, value in row["config"].items()}
-    curve = [float(value) for value in row["learning_curve"]]
-    seconds = [end - start for start, end in pairwise([0.0, *map(float, row["time_steps"])])]
-    if not curve or len(seconds) != len(curve):
-        raise ValueError(f"{len(curve)} values in learning_curve and {len(seconds)} in time_steps")
-    if not all(0.0 <= step_s < math.inf for step_s in seconds):
-        raise ValueError("time_steps must never fall")
+def _row(line: bytes) -> tuple[Config, list[float], list[float]]:
+    """Raises ValueError, with what is wrong."""
+    try:
+        row = json.loads(line.decode("utf-8-sig").rstrip())
+    except UnicodeDecodeError:
+        raise ValueError("is not text; the name of a gzipped file must end in .gz") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON: {error.msg} at character {error.pos + 1}") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"{reprlib.repr(row)} must be an object")
+    for name, kind, said in (
+        ("config", dict, "an object of numbers"),
+        ("learning_curve", list, "a list of numbers"),
+        ("time_steps", list, "a list of numbers"),
+    ):
+        if name not in row:
+            raise ValueError(f"{name} is missing")
+        if not isinstance(row[name], kind) or not row[name]:
+            raise ValueError(f"{name}={reprlib.repr(row[name])} must be {said}, and not empty")
+    config = {name: _number(f"config.{name}", value) for name, value in row["config"].items()}
+    for name, value in config.items():
+        if not math.isfinite(value):
+            raise ValueError(f"config.{name}={value} must be finite")
+    curve, ends_s = ([_number(name, value) for value in row[name]] for name in ("learning_curve", "time_steps"))
+    seconds = [end_s - start_s for start_s, end_s in pairwise([0.0, *ends_s])]
+    if len(seconds) != len(curve):
+        raise ValueError(f"learning_curve has {len(curve)} values and time_steps {len(seconds)}: must have as many")
+    if (number := _no_step(seconds)) is not None:
+        before_s = f"{ends_s[number - 2]:g}" if number > 1 else "the start"
+        raise ValueError(
+            f"time_steps go from {before_s} to {ends_s[number - 1]:g} in iteration {number}: they are seconds since "
+            "the start, and must rise with every iteration"
+        )
     return config, curve, seconds
+
+
+def _number(name: str, value: object) -> float:
+    if not isinstance(value, int | float):
+        raise ValueError(f"{name}: {reprlib.repr(value)} must be a number")
+    return float(value)
+
+
+def _same_names(config: Config, first: Config) -> None:
+    if config.keys() != first.keys():
+        raise ValueError(f"config has {', '.join(config)}, and that of the first line {', '.join(first)}")
 
 
 def _pool(make: Callable[[random.Random], float]) -> list[float]:

@@ -41,6 +41,8 @@ SPACE = Space(
 class LCBench(Workload):
     """One of its tasks, by OpenML id. A trial trains 52 epochs at most."""
 
+    names = INPUTS
+
     def __init__(self, folder: Path, task: str, metric: str = "val_accuracy") -> None:
         if metric not in OUTPUTS[1:]:
             raise SpecError(f"metric={metric!r}: LCBench has no such metric; {did_you_mean(metric, OUTPUTS[1:])}")

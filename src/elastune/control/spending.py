@@ -44,6 +44,11 @@ class Spending:
         held = (use.until(at_s) for node, use in self._held.items() if node not in without)
         return self._past_usd + cost_usd(held)
 
+    def spent_device_s(self, at_s: float) -> float:
+        """The time on devices that was paid for."""
+        held_h = cost_usd(use.until(at_s).in_device_hours for use in self._held.values())
+        return (self._past_device_h + held_h) * SECONDS_PER_HOUR
+
     def limit(self, at_s: float) -> tuple[float, RunStatus, str]:
         """When the first limit is reached if the machines stay as they are, which it is, and how to say it."""
         found: tuple[float, RunStatus, str] = (math.inf, "succeeded", "")

@@ -17,7 +17,7 @@ from rich.text import Text
 from elastune.errors import SpecError
 from elastune.reporting.tables import number
 from elastune.spec import Mode
-from elastune.units import format_duration, format_money
+from elastune.units import format_amount, format_device_time, format_duration, format_money, unit_of_device_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,9 @@ class Row:
     deadline_s: float
     cost_usd: float
     budget_usd: float | None
+    device_s: float
+    """Time on devices that was paid for."""
+    budget_device_s: float | None
     trials: int
     """That were begun."""
     iterations: int
@@ -57,6 +60,7 @@ class Standing:
     best: bool
     time_s: float
     cost_usd: float
+    device_s: float
     trials: float
 
 
@@ -84,6 +88,7 @@ def standings(rows: Sequence[Row], mode: Mode) -> list[Standing]:
                 best=bool(values) and ranks[algorithm] == first,
                 time_s=fmean(row.time_s for row in ran),
                 cost_usd=fmean(row.cost_usd for row in ran),
+                device_s=fmean(row.device_s for row in ran),
                 trials=fmean(row.trials for row in ran),
             )
         )
@@ -108,17 +113,23 @@ def _wins(rows: Sequence[Row], sign: float) -> Counter[str]:
 
 
 def comparison_table(found: Sequence[Standing], rows: Sequence[Row], metric: str, mode: Mode) -> RenderableType:
-    """The best first."""
+    """The best first. What was paid is shown as time on devices where the budget is given so or they have no price."""
     first, seeds = rows[0], len({row.seed for row in rows})
     limits = f"by {format_duration(first.deadline_s)}"
     if first.budget_usd is not None:
         limits += f" and for {format_money(first.budget_usd)}"
+    if first.budget_device_s is not None:
+        limits += f" and for {format_device_time(first.budget_device_s)}"
     better = "less is better" if mode == "min" else "more is better"
     title = f"{first.task}: {metric} ({better}) {limits}, {seeds} seed{'s' * (seeds != 1)}"
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("algorithm")
     without = any(each.without for each in found)
-    for name in (f"mean {metric}", "std. error", "wins", *(["no result"] if without else []), "time", "cost", "trials"):
+    in_time = first.budget_device_s is not None or not any(row.cost_usd for row in rows)
+    # In one unit, so that a column can be compared: that of the budget.
+    unit_s, unit = unit_of_device_time(first.budget_device_s or max(each.device_s for each in found))
+    paid = unit if in_time else "cost"
+    for name in (f"mean {metric}", "std. error", "wins", *(["no result"] if without else []), "time", paid, "trials"):
         table.add_column(name, justify="right", no_wrap=True)
     sign = 1.0 if mode == "min" else -1.0
     for each in sorted(found, key=lambda each: (each.without, math.inf if each.mean is None else sign * each.mean)):
@@ -129,7 +140,7 @@ def comparison_table(found: Sequence[Standing], rows: Sequence[Row], metric: str
             str(each.wins),
             *([str(each.without)] if without else []),
             format_duration(each.time_s),
-            format_money(each.cost_usd),
+            format_amount(each.device_s / unit_s) if in_time else format_money(each.cost_usd),
             f"{each.trials:.4g}",
             style="bold" if each.best else None,
         )

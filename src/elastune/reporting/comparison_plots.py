@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+# First, because it says so where matplotlib is not installed.
+from elastune.reporting.plots import BEST_COLOUR, FAINT_COLOUR, save, styled
+
+# isort: split
 import numpy as np
 from matplotlib.figure import Figure
 
 from elastune.reporting.comparison import Row, Standing, standings
-from elastune.reporting.plots import BEST_COLOUR, FAINT_COLOUR, save, styled
 from elastune.spec import Mode
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+# First, because it says so where matplotlib is not installed.
+from elastune.reporting.plots import BEST_COLOUR, FAINT_COLOUR, LIMIT_COLOUR, TRIAL_COLOURS, save, styled, time_unit
+
+# isort: split
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-
-from elastune.reporting.plots import BEST_COLOUR, FAINT_COLOUR, LIMIT_COLOUR, TRIAL_COLOURS, save, styled, time_unit
 
 Changes = Sequence[tuple[float, int]]
 Point = tuple[float, float]

@@ -11,6 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+# First, because it says so where matplotlib is not installed.
+from elastune.reporting.plots import HELD_COLOUR, LIMIT_COLOUR, TRIAL_COLOURS, save, styled, time_unit
+
+# isort: split
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.colors import to_rgb
@@ -18,8 +22,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
-
-from elastune.reporting.plots import HELD_COLOUR, LIMIT_COLOUR, TRIAL_COLOURS, save, styled, time_unit
 
 Part = tuple[float, float, int]
 """From when, until when, how many devices."""
