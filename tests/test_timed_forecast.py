@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 import elastune as et
 from elastune.algorithm import Algorithm
 from elastune.algorithm.timed import Bracket, TimedStage
+from elastune.bench import Contest
 from elastune.cli import main
 from elastune.cluster.workload import Synthetic
-from elastune.config_file import load_experiment
+from elastune.config_file import load_contest, load_experiment
 from elastune.errors import Infeasible
 from elastune.profile.cloud import Cloud
 from elastune.profile.latency import constant
@@ -46,10 +47,10 @@ cluster: {machines: 100, devices: 1}
 def timed(algorithm: Algorithm, **changes: Any) -> Iterator[et.Tuner]:
     """With a storage of its own, for as long as it is used."""
     arguments: dict[str, Any] = {"deadline": "10m", "budget": "80 device-minutes", "machines": 100, "devices": 1}
+    arguments["space"] = {"lr": et.loguniform(1e-4, 1e-1)}
     with tempfile.TemporaryDirectory() as folder:
         yield et.Tuner(
             None,
-            space={"lr": et.loguniform(1e-4, 1e-1)},
             metric="loss",
             algorithm=algorithm,
             name="t",
@@ -67,6 +68,13 @@ def forecast(algorithm: Algorithm, **changes: Any) -> TimedForecast:
 
 def call(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments, env={"COLUMNS": "200"})
+
+
+def load_contest_of(file: Path) -> tuple[Contest, int]:
+    """The same experiment as one that is compared."""
+    other = file.with_name("contest.yaml")
+    other.write_text(file.read_text().replace("algorithm: {", "algorithms: {"))
+    return load_contest(other)
 
 
 def cells(text: str) -> list[list[str]]:
@@ -153,6 +161,61 @@ def test_it_is_said_when_more_machines_would_be_of_use_and_only_then() -> None:
     assert not enough.limited_by_machines and "limited" not in str(enough) and enough.held[0][1] < 20
     exactly = forecast(et.SEER(), deadline="60m", budget="$3", price="$1", devices=4, machines=enough.held[0][1])
     assert not exactly.limited_by_machines and exactly.rows() == enough.rows()
+
+
+@pytest.mark.parametrize("machines", [1, 2, 4, 8])
+def test_elastic_hyperband_makes_the_most_of_few_machines(machines: int) -> None:
+    found = forecast(
+        et.ElasticHyperband(eta=2, t_min="2s"), deadline="30s", budget="3 device-minutes", machines=machines, devices=2
+    )
+    all_of_them = min(180.0, machines * 2 * 30.0)
+    assert found.device_s >= 0.75 * all_of_them
+    more = forecast(
+        et.ElasticHyperband(eta=2, t_min="2s"), deadline="30s", budget="3 device-minutes", machines=100, devices=2
+    )
+    assert found.limited_by_machines == (more.held[0][1] > machines)
+
+
+def test_elastic_hyperband_has_fewer_brackets_before_it_leaves_time_unused() -> None:
+    rows = forecast(et.ElasticHyperband(eta=2, t_min="2s"), deadline="30s", machines=4, devices=2).rows()
+    assert {row.bracket for row in rows} == {0, 1} and rows[-1].end_s == pytest.approx(29.8)
+
+
+GRID = {"lr": et.grid_search([0.1, 0.2])}
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        et.SEER(p_max=1, t_min="2s"),
+        et.SEER(t_min="2s"),
+        et.SEER(t_min="2s", race=False),
+        et.SEER(t_min="2s", fill=False),
+        et.SEER(t_min="2s", fill=False, race=False),
+        et.ElasticHyperband(eta=2, t_min="2s"),
+        et.ElasticGrid(p_max=2),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_no_more_trials_are_planned_than_the_grid_has_and_no_machine_is_rented_for_nobody(algorithm: Algorithm) -> None:
+    few = {"space": GRID, "deadline": "30s", "budget": "3 device-minutes", "machines": 4, "devices": 2}
+    with timed(algorithm, **few) as tuner:
+        found = tuner.plan()
+        result = tuner.simulate(Simulation(Synthetic("loss", "min", step_s=0.5)))
+    assert isinstance(found, TimedForecast) and found.trials == len(result.view.trials) == 2
+    assert "2 begin, all that the grid has;" in str(found) and found.to_dict()["configurations"] == 2
+    assert found.time_s[0] == pytest.approx(30.0)
+    assert result.view.at_s == pytest.approx(30.0, abs=1.0)
+    assert len(result.view.machines) == found.held[0][1]
+    first = [row for row in found.rows() if row.begin_s == found.rows()[0].begin_s]
+    devices = sum(row.trials * row.devices_per_trial for row in first)
+    assert devices > 2 * (found.held[0][1] - 1), "somebody is on each"
+
+
+def test_a_large_grid_is_planned_like_any_space() -> None:
+    large = {"lr": et.grid_search([k / 1000 for k in range(1, 1000)])}
+    found, other = forecast(et.SEER(), space=large), forecast(et.SEER())
+    assert found.rows() == other.rows() and "more as some fall behind" in str(found)
 
 
 def test_who_goes_on_without_a_place_in_its_bracket_has_come_from_another() -> None:
@@ -260,6 +323,36 @@ def test_a_budget_that_is_too_small_is_infeasible(tmp_path: Path) -> None:
     file.write_text(SEER_FILE.replace("80 device-minutes", "10 device-seconds"))
     said = call("plan", str(file))
     assert said.exit_code == 3 and not said.stdout and "is too small for one trial of t_min=1m" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("simulation", "ready_s"), [("{}", 3.0), ("{boot: 40s}", 43.0), ("{boot: 40s, request: 10s}", 53.0)]
+)
+def test_machines_are_expected_when_the_simulation_of_the_file_has_them(
+    tmp_path: Path, simulation: str, ready_s: float
+) -> None:
+    file = tmp_path / "exp.yaml"
+    file.write_text(SEER_FILE + f"simulation: {simulation}\n")
+    assert json.loads(call("plan", str(file), "--json").stdout)["machine"]["ready_s"] == ready_s
+    said = call("simulate", str(file), "--storage", str(tmp_path / "runs"))
+    assert said.exit_code == 0, said.output
+    view = et.load(tmp_path / "runs" / "exp").view
+    assert view.started.plan is not None and view.started.plan.rounds[0].begin_s == ready_s
+    contest, _ = load_contest_of(file)
+    assert contest.experiment("SEER", 0).terms().ready_s == ready_s
+
+
+def test_what_the_cluster_says_of_boots_goes_before_what_the_simulation_says_and_a_run_knows_of_no_simulation(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "exp.yaml"
+    file.write_text(
+        SEER_FILE.replace("devices: 1", "devices: 1, provider: local, boot: 5s") + "simulation: {boot: 40s}"
+    )
+    assert json.loads(call("plan", str(file), "--json").stdout)["machine"]["ready_s"] == 8.0
+    file.write_text(SEER_FILE + "trainable: train.py:train\nsimulation: {boot: 40s}\n")
+    (tmp_path / "train.py").write_text("def train(config): ...\n")
+    assert load_experiment(file, with_trainable=True)[0].experiment.terms().ready_s == 3.0
 
 
 def test_what_is_yet_to_be_measured_is_not_planned_for(tmp_path: Path) -> None:

@@ -237,6 +237,13 @@ def test_arguments_that_cannot_be_are_refused_at_once(arguments: dict[str, Any],
         et.SEER(**arguments)
 
 
+@pytest.mark.parametrize("name", ["plan", "first"])
+def test_a_single_trial_has_no_settings(tmp_path: Path, name: str) -> None:
+    (tmp_path / "exp.yaml").write_text(FILE.replace("{SEER: {eta: 2, t_min: 20s}}", f"{{SingleTrial: {{{name}: 1}}}}"))
+    result = CliRunner().invoke(main, ["plan", str(tmp_path / "exp.yaml")], env={"COLUMNS": "400"})
+    assert result.exit_code == 2 and f"SingleTrial: unknown field {name!r}; allowed: none" in result.stderr
+
+
 @pytest.mark.parametrize("budget", ["lots", "-5 device-minutes", "80 gpu-minutes", "80 minutes", 0])
 def test_a_budget_that_is_none_says_both_ways_to_give_one(budget: object) -> None:
     assert refused(et.SEER(), budget=budget) == (

@@ -58,8 +58,8 @@ def load_experiment(
     trainable = fields.pop("trainable", None)
     loaded = _load_trainable(trainable, path) if with_trainable else None
     try:
-        tuner = Tuner(loaded, **fields)
-        return tuner, _simulation(simulation, fields, path)
+        made = _simulation(simulation, fields, path)
+        return Tuner(loaded, **(fields if with_trainable else _as_simulated(fields, made))), made
     except (SpecError, Infeasible) as error:
         raise type(error)(f"{path}: {error}") from None
 
@@ -85,7 +85,7 @@ def load_contest(path: Path) -> tuple[Contest, int]:
         workload = _simulation(simulation, {**fields, "seed": seed}, path)
     except SpecError as error:
         raise SpecError(f"{path}: {error}") from None
-    return Contest(str(fields["name"]), fields, workload, entries), seed
+    return Contest(str(fields["name"]), _as_simulated(fields, workload), workload, entries), seed
 
 
 def _read(path: Path, known: set[str], algorithm: str) -> tuple[dict[str, Any], Any]:
@@ -206,6 +206,15 @@ def _simulation(given: object, fields: Mapping[str, Any], path: Path) -> Simulat
         arguments["workload"] = _one_of(makers, section["workload"], f"{where}.workload")
     made: Simulation = _build(Simulation, arguments, where)
     return made
+
+
+def _as_simulated(fields: dict[str, Any], simulation: Simulation) -> dict[str, Any]:
+    """Where nothing else is said of it, machines are expected when they come in the simulation."""
+    boot_s = (simulation.request_s or 0.0) + (simulation.boot_s or 0.0)
+    if not boot_s or "boot" in fields or "planning" in fields:
+        return fields
+    provider = fields.get("provider", "here")
+    return fields | {"provider": "local" if provider == "here" else provider, "boot": boot_s}
 
 
 def _fault(at: Any, kind: Any, target: str, notice: Any = 0) -> Fault:

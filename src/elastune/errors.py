@@ -49,4 +49,4 @@ def did_you_mean(name: str, allowed: Iterable[str], which: str = "allowed") -> s
     by_lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
     hint = f"did you mean {by_lower[near[0]]!r}? " if near else ""
-    return f"{hint}{which}: {', '.join(known)}"
+    return f"{hint}{which}: {', '.join(known) or 'none'}"

@@ -82,9 +82,9 @@ class Experiment:
     def terms(self) -> Terms:
         """What an algorithm that plans itself is told."""
         price_usd = self.settings.price_usd_per_device_hour
-        return _terms(
-            self.settings.limits, self.machines, self.devices, price_usd, self.boot_s, self.profile, self.cloud
-        )
+        limits, configurations = self.settings.limits, _configurations(self.searcher, self.space)
+        told = (self.boot_s, self.profile, self.cloud, configurations)
+        return _terms(limits, self.machines, self.devices, price_usd, *told)
 
     def describe(self) -> dict[str, Any]:
         """For people who read the journal."""
@@ -186,7 +186,8 @@ def make_experiment(
                 f"{type(algorithm).__name__} says itself how many devices each trial gets: leave out {given}"
             )
         algorithm = copy.deepcopy(algorithm)  # what it plans belongs to this experiment
-        allocator = algorithm.prepare(_terms(limits, machines, devices, price_usd, boot_s, profile, cloud))
+        told = (boot_s, profile, cloud, _configurations(chosen, space))
+        allocator = algorithm.prepare(_terms(limits, machines, devices, price_usd, *told))
     if limits.budget_usd is not None and price is None:
         raise SpecError(f"budget={budget!r} needs a price: give price='$0.10', per device and hour")
     if getattr(algorithm, "n", 1) is None and limits == Limits() and not isinstance(chosen, GridSearcher):
@@ -249,10 +250,11 @@ def _terms(
     boot_s: float,
     profile: JobProfile | None,
     cloud: Cloud | None,
+    configurations: int | None,
 ) -> Terms:
     """What an algorithm that plans itself is told."""
     cold_s = COLD_START_S if profile is None else profile.cold_start.expected_s
-    terms = Terms(limits, machines, devices, price_usd, ready_s=boot_s + cold_s)
+    terms = Terms(limits, machines, devices, price_usd, ready_s=boot_s + cold_s, configurations=configurations)
     if cloud is not None:
         ready_s = max(boot_s, cloud.request.expected_s + cloud.boot.expected_s) + cold_s
         terms = replace(terms, minimum_s=cloud.minimum_s, data_usd=cloud.data_usd, ready_s=ready_s)
@@ -264,6 +266,11 @@ def _terms(
             speedup=profile.scaling,
         )
     return terms
+
+
+def _configurations(searcher: Searcher, space: Space) -> int | None:
+    """How many there are at most; None: no end of them."""
+    return space.grid_size if isinstance(searcher, GridSearcher) and space.has_grid else None
 
 
 def _one_cloud(planning: Planning, algorithm: Algorithm) -> tuple[JobProfile | None, Cloud]:

@@ -85,7 +85,8 @@ class Limits:
 class Terms:
     """What an algorithm may know before the run: its limits, and the machines that can be had, at most `machines` of
     so many `devices`. They can be used `ready_s` after they were asked for; beginning a trial on them takes `start_s`,
-    and a step on one device `step_s`, where that is known.
+    and a step on one device `step_s`, where that is known. No more trials can begin than there are `configurations`;
+    None: as many as are wanted.
     """
 
     limits: Limits
@@ -98,6 +99,7 @@ class Terms:
     start_s: float = 0.0
     step_s: float | None = None
     speedup: Callable[[float], float] | None = None
+    configurations: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,7 @@ class TimedForecast:
             "cost_usd": {"at_most": float(self.cost_usd[0])},
             "device_s": {"at_most": self.device_s},
             "unspent_device_s" if in_time else "unspent_usd": self.unspent * (SECONDS_PER_HOUR if in_time else 1),
+            "configurations": terms.configurations,
             "trials": self.trials,
             "finalists": self.finalists,
             "stages": [msgspec.structs.asdict(row) for row in self.rows()],
@@ -165,6 +166,8 @@ class TimedForecast:
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="bold")
         others = ", more as some fall behind" if self.races else ""
+        if self.trials == terms.configurations:
+            others = ", all that the grid has"
         grid.add_row("trials", f"{self.trials} begin{others}; {self.finalists} train until the end")
         deadline = format_duration(terms.limits.deadline_s or 0.0)
         grid.add_row("time", f"at most {format_duration(float(self.time_s[0]))} of {deadline}")

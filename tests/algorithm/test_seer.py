@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.worlds import Session, assert_sound, timed_world
+from tests.worlds import Scripted, Session, assert_sound, losses, timed_world
 
 from elastune import messages as m
-from elastune.algorithm import SEER
-from elastune.algorithm.seer import Brackets, compute_bracket_budgets, compute_bracket_parameters
+from elastune.algorithm import SEER, whole_machines
+from elastune.algorithm.seer_brackets import Brackets, compute_bracket_budgets, compute_bracket_parameters
 from elastune.spec import Limits, Terms
 
 MINUTE_S = 60.0
@@ -252,3 +252,71 @@ def test_what_is_left_of_the_budget_goes_to_more_trials() -> None:
     assert minutes[0] < minutes[1] <= 80
     assert spent[1].limits.budget_device_s == 80 * MINUTE_S
     assert_sound(filled)
+
+
+def for_an_hour(machines: int, budget_usd: float, **arguments: Any) -> SEER:
+    """Planned on machines of four devices at a dollar per device and hour."""
+    algorithm = SEER(p_max=4, t_min="1m", **arguments)
+    algorithm.prepare(Terms(Limits(3600.0, budget_usd), machines, 4, 1.0, ready_s=3.0))
+    return algorithm
+
+
+@pytest.mark.timeout(60)
+def test_ten_thousand_machines_are_planned_as_fast_as_ten() -> None:
+    first, last = for_an_hour(10_000, 100_000.0).plan
+    assert first.machines == last.machines == 10_000
+    assert first.devices == last.devices == 40_000
+
+
+@pytest.mark.parametrize("budget_usd", [300.0, 1000.0, 5000.0])
+def test_many_machines_at_once_are_spread_over_rounds_as_they_are_one_by_one(
+    budget_usd: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = [for_an_hour(500, budget_usd).plan]
+    monkeypatch.setattr(whole_machines, "PART", 10**9)
+    plans.append(for_an_hour(500, budget_usd).plan)
+    for at_once, one_by_one in zip(*plans, strict=True):
+        assert at_once.machines == pytest.approx(one_by_one.machines, rel=0.03)
+        assert at_once.trials == pytest.approx(one_by_one.trials, rel=0.03)
+
+
+def test_a_budget_that_ends_before_the_deadline_is_spent_in_two_halves_too() -> None:
+    """A machine for a quarter of an hour."""
+    first, second = for_an_hour(40, 1.0).plan
+    assert (first.devices, second.trials, second.devices) == (4, 1, 4)
+    assert first.until_s - first.begin_s == pytest.approx(second.until_s - second.begin_s)
+    assert second.until_s == pytest.approx(900.0, abs=1.0)
+
+
+# ---------------------------------------------------------------------------------------- functions that come to an end
+
+
+def test_where_nobody_is_left_to_go_on_others_begin_in_the_next_round() -> None:
+    """Each is done after 7 s; two of them one after the other are done a second before the first round is over."""
+    place = timed_world(
+        SEER(p_max=1, t_min=2.0),
+        deadline_s=30.0,
+        budget_device_s=180.0,
+        machines=4,
+        devices=2,
+        workload=Scripted(losses(6, 5, 4, 3, 2, 1)),
+    )
+    session = place.run()
+    algorithm = place.experiment.algorithm
+    assert isinstance(algorithm, SEER) and len(algorithm.plan) == 2
+    ends_s = {command.until_s for command in session.commands if isinstance(command, m.StartTrial)}
+    assert ends_s == {stage.until_s for stage in algorithm.plan}
+    assert session.view.at_s == pytest.approx(28.0), "then there is no time for another one"
+    assert {(trial.status, trial.iteration) for trial in session.view.trials.values()} == {("completed", 6)}
+    assert len(session.view.trials) == sum(2 * stage.trials for stage in algorithm.plan)
+    assert_sound(session)
+
+
+def test_without_a_race_nobody_takes_a_place_that_is_vacant() -> None:
+    place = timed_world(
+        SEER(eta=2, t_min=6.0, race=False), deadline_s=60.0, budget_device_s=480.0, workload=Scripted(losses(3, 2, 1))
+    )
+    session = place.run()
+    algorithm = place.experiment.algorithm
+    assert isinstance(algorithm, SEER) and len(session.view.trials) == algorithm.plan[0].trials
+    assert session.view.at_s < 5.0

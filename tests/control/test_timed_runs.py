@@ -143,6 +143,18 @@ def test_a_stage_in_which_nobody_reports_is_a_run_that_failed_and_says_what_to_d
     )
 
 
+def test_a_run_in_which_no_machine_came_says_so_and_nothing_of_reports() -> None:
+    algorithm = two_stages(2, keep=1)
+    made = Script(algorithm, allocator=algorithm.allocator(1), machines=10)
+    half, last = made.at(10.0), made.at(30.0)
+    assert ended(last) == (
+        "failed",
+        "no trial has begun: no machine was ready before their time was over. Give a later deadline, or plan with the "
+        "time that machines take to come (boot, or that of a cloud)",
+    )
+    assert all(not notes(step) for step in (half, last)) and released(last)
+
+
 def test_a_trial_that_waits_for_a_machine_when_its_time_is_over_is_ranked_by_what_it_has() -> None:
     made = script(two_stages(2, keep=1))
     made.at(5.0, reported("t-00000", 1, 0.5), m.TrialCheckpointed("t-00000", 1, saved("t-00000", 1)))

@@ -2,7 +2,8 @@
 
 What Hyperband calls a resource is time here. With R seconds for the longest, bracket s begins with R / eta^s seconds
 for each trial, so all brackets are done after R seconds, one device per trial. R is the deadline, or as much of it as
-the budget has room for; if it has room for more, each bracket begins with more trials.
+the budget has room for; if it has room for more, each bracket begins with more trials. Where machines or money are
+short, fewer brackets take longer, and make more of both.
 
 Stages of several brackets end at the same time. Those that follow wait until all of them are over, and trials with the
 longest first stage are placed first: then machines become empty one after the other, and nobody is in the way.
@@ -22,6 +23,10 @@ from elastune.errors import Infeasible
 from elastune.place import machines_needed
 from elastune.spec import Terms, TrialGroup, require_int
 from elastune.units import format_duration, parse_duration
+
+NEARLY = 0.75
+"""More brackets are worth more than the rest of the budget, if they spend this part of what fewer of them do."""
+Brackets = list[tuple[TimedStage, ...]]
 
 
 class ElasticHyperband(Algorithm):
@@ -50,29 +55,38 @@ class ElasticHyperband(Algorithm):
                 f"{format_duration(max(0.0, window.seconds - terms.start_s))} that there are for training until the "
                 "deadline: give a smaller t_min, or a later deadline"
             )
-        R = largest(least_s, window.seconds, lambda R: self._affords(window, R, 1.0, least_s))
-        if R is None:
+        s_max = math.floor(math.log(window.seconds / least_s, self.eta) + 1e-9)
+        plans = [plan for s in range(s_max, -1, -1) if (plan := self._with_brackets(window, s, least_s)) is not None]
+        if not plans:
             needed = window.cost([(window.begin_s + least_s, 1)])
             raise Infeasible(
                 f"the budget of {window.say(window.budget)} is too small for one trial of "
                 f"t_min={format_duration(t_min_s)}: it takes {window.say(needed)} on a machine of "
                 f"{terms.devices}, which is paid from when it boots. Give a larger budget, or a smaller t_min"
             )
-        more = 1.0
-        if window.seconds == R:
-            most = window.device_s / least_s
-            more = largest(1.0, max(1.0, most), lambda more: self._affords(window, R, more, least_s)) or 1.0
-        stages = self._stages(window, R, more, least_s)
+        costs = [window.cost(machines_held(plan, terms.devices)) for plan in plans]
+        stages = next(plan for plan, cost in zip(plans, costs, strict=True) if cost >= NEARLY * max(costs))
         held = machines_held(stages, terms.devices)
         self.brackets = tuple(TimedStages(bracket, first=len(held) - len(bracket)) for bracket in stages)
         return AsAsked(terms.devices, [machines for _, machines in held])
 
-    def _affords(self, window: Window, R: float, more: float, least_s: float) -> bool:
-        held = machines_held(self._stages(window, R, more, least_s), window.terms.devices)
-        return max(machines for _, machines in held) <= window.terms.machines and window.cost(held) <= window.budget
+    def _with_brackets(self, window: Window, s_max: int, least_s: float) -> Brackets | None:
+        """As long as can be paid; or to the deadline, and then with as many trials as can be paid."""
+        shortest_s = min(least_s * self.eta**s_max, window.seconds)
+        R = largest(shortest_s, window.seconds, lambda R: self._affords(window, self._stages(window, s_max, R, 1.0)))
+        if R is None:
+            return None
+        most = max(1.0, window.device_s / least_s) if window.seconds == R else 1.0
+        more = largest(1.0, most, lambda more: self._affords(window, self._stages(window, s_max, R, more)))
+        return self._stages(window, s_max, R, more or 1.0)
 
-    def _stages(self, window: Window, R: float, more: float, least_s: float) -> list[tuple[TimedStage, ...]]:
-        s_max = math.floor(math.log(R / least_s, self.eta) + 1e-9)
+    def _affords(self, window: Window, brackets: Brackets) -> bool:
+        held = machines_held(brackets, window.terms.devices)
+        possible = max(machines for _, machines in held) <= window.terms.machines
+        possible = possible and sum(bracket[0].trials for bracket in brackets) <= window.most_trials
+        return possible and window.cost(held) <= window.budget
+
+    def _stages(self, window: Window, s_max: int, R: float, more: float) -> Brackets:
         brackets = []
         for s in range(s_max, -1, -1):
             trials = math.ceil((s_max + 1) / (s + 1) * self.eta**s * more - 1e-9)

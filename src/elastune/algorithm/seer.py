@@ -5,21 +5,23 @@ end by the clock; at the end of a round each bracket keeps its best 1/eta, and t
 together: the best get the most devices. Where training converges fast the many narrow trials find the best
 configuration, where it converges slowly the few wide ones are trained far enough.
 
-Algorithms 1 to 3 of the paper are here (1 is carried out by `timed.py`). What is added to them, unless it is left out:
-whole machines are filled (`whole_machines.py`), and the first round, narrow then, is a race (`race.py`).
+Algorithm 1 of the paper is here, carried out by `timed.py`; 2 and 3 are in `seer_brackets.py`. What is added to them,
+unless it is left out: whole machines are filled (`whole_machines.py`), and the first round, narrow then, is a race
+(`race.py`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import ClassVar
 
 from elastune.algorithm.base import Actions, AlgorithmEvent, Reported, Woken
 from elastune.algorithm.outlook import Outlook
 from elastune.algorithm.race import Race
+from elastune.algorithm.seer_brackets import ROUNDING, compute_bracket_parameters
 from elastune.algorithm.timed import Bracket, TimedStage, TimedStages, Window, largest, least_time_s, staged
 from elastune.algorithm.whole_machines import fill
 from elastune.allocate import Allocator
@@ -29,79 +31,10 @@ from elastune.place import machines_needed
 from elastune.spec import Run, Terms, TrialGroup, require_int, require_number
 from elastune.units import format_duration, parse_duration
 
-ROUNDING = 1e-9
 LONGER, NEARLY = 1.5, 0.9
 """By how much longer first rounds are tried, and which part of the largest cost is nearly as much."""
 LATE = 0.25
 """The part of the budget for the second half, where there are no more than two halves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Brackets:
-    """Rounds of successive halving, the first of which takes `first_s`; each bracket begins so many trials with so many
-    devices each.
-    """
-
-    rounds: int
-    first_s: float
-    trials: tuple[int, ...]
-    widths: tuple[int, ...]
-
-
-def compute_bracket_parameters(
-    T: float, B: float, eta: float, nu: float, p_min: int, p_max: float, t_min: float
-) -> Brackets:
-    """Algorithm 2: K, t1, N and P. Time and budget in one unit, such as minutes and device-minutes."""
-    R, K = _largest_R(T / t_min, B / t_min / p_min, eta)
-    t1 = t_min * R * eta ** -(K - 1)
-    B0 = p_min * t_min * R * K
-    budgets = compute_bracket_budgets(B, B0, nu, p_min, p_max)
-    trials = {p: math.floor(b / (K * t1 * p) + ROUNDING) for p, b in budgets.items()}
-    trials = {p: n for p, n in trials.items() if n > 0}
-    return Brackets(K, t1, tuple(trials.values()), tuple(trials))
-
-
-def _largest_R(time: float, budget: float, eta: float) -> tuple[float, int]:
-    """The largest R with R eta / (eta - 1) (1 - eta^-K) <= time and R K <= budget, where K = ceil(log_eta R).
-
-    For each K the conditions are linear in R, and both become harder as K grows: the first K for which no R between
-    eta^(K-1) and eta^K is left ends the search.
-    """
-    found = (0.0, 1)
-    K = 1
-    while True:
-        R = min(eta**K, time * (eta - 1) / eta / (1 - eta**-K), budget / K)
-        if K > 1 and eta ** (K - 1) * (1 + ROUNDING) >= R:
-            return found
-        found = (R, K)
-        K += 1
-
-
-def compute_bracket_budgets(B: float, B0: float, nu: float, p_min: int, p_max: float) -> dict[int, float]:
-    """Algorithm 3: the devices per trial of each bracket, and what it may spend. Devices are whole: brackets that come
-    to the same number are one.
-    """
-    q = 1
-    while nu > 1 and (q + 1) * nu**q <= B / B0 * (1 + ROUNDING):
-        q += 1
-    widths: list[float]
-    if nu == 1 or p_min >= p_max:
-        widths, budgets = [p_min], [B]
-    elif p_min * nu ** (q - 1) < p_max:
-        widths = [p_min * nu**i for i in range(q)] + [min(p_max, p_min * nu**q)]
-        each = B0 * nu ** (q - 1)
-        budgets = [each] * q + [B - each * q]
-    else:
-        widths = []
-        while p_min * nu ** len(widths) < p_max:
-            widths.append(p_min * nu ** len(widths))
-        widths.append(p_max)
-        budgets = [B / len(widths)] * len(widths)
-    merged: dict[int, float] = {}
-    for width, budget in zip(widths, budgets, strict=True):
-        whole = math.floor(width + ROUNDING)
-        merged[whole] = merged.get(whole, 0.0) + budget
-    return merged
 
 
 class SEER(TimedStages):
@@ -181,14 +114,17 @@ class SEER(TimedStages):
                 plans.append(self._make_plan(window, least_s))
         costs = [window.cost([(stage.until_s, stage.machines) for stage in plan]) for plan in plans]
         found = next(plan for plan, cost in zip(plans, costs, strict=True) if cost >= NEARLY * max(costs))
-        if self.race and len(found) == 1 and window.seconds / 2 >= 2 * self._race.t_min_s + window.terms.start_s:
-            return self._halves(window) or found
-        return found
+        if not self.race or len(found) > 1:
+            return found
+        shorter = replace(window, end_s=found[0].until_s)  # where the budget ends before the time does
+        return self._halves(window) or self._halves(shorter) or found
 
     def _halves(self, window: Window) -> tuple[TimedStage, ...] | None:
-        """Where there is time for one round only: explore until half-time, then train the best of all on many devices
-        each, for a part of the budget.
+        """Where there is time or money for one round only: explore until half-time, then train the best of all on many
+        devices each, for a part of the budget. None: that is too short, or too expensive.
         """
+        if window.seconds / 2 < 2 * self._race.t_min_s + window.terms.start_s:
+            return None
         middle_s, narrow = window.begin_s + window.seconds / 2, window.at_least(self.p_min)
         wide = max(narrow, window.usable(min(self.p_max or window.terms.devices, window.most_devices)))
         best = LATE * window.device_s / (window.seconds / 2 * wide)
@@ -206,12 +142,15 @@ class SEER(TimedStages):
 
         most = window.device_s / (window.seconds / 2 * narrow) + 1
         trials = largest(1, most, lambda trials: window.affords(halves(trials)))
-        return None if trials is None else halves(trials)
+        if trials is None:
+            return None
+        plan = halves(trials)
+        return fill(window, plan, self._p_max(window)) if self.fill and int(trials) == window.most_trials else plan
 
     def _make_plan(self, window: Window, least_s: float) -> tuple[TimedStage, ...]:
         plan = self._affordable(window, least_s)
         if self.race:
-            plan = _narrow_at_first(plan, window.at_least(self.p_min))
+            plan = _narrow_at_first(window, plan, window.at_least(self.p_min))
         return fill(window, plan, self._p_max(window)) if self.fill else plan
 
     def _affordable(self, window: Window, least_s: float) -> tuple[TimedStage, ...]:
@@ -235,6 +174,7 @@ class SEER(TimedStages):
         for trials, width in zip(found.trials, found.widths, strict=True):
             usable = window.usable(width)
             widths[usable] = widths.get(usable, 0) + trials * width // usable
+        widths = _possible(widths, window.most_trials)
         counts = [
             [math.floor(trials / self.eta**k + ROUNDING) for trials in widths.values()] for k in range(found.rounds)
         ]
@@ -329,11 +269,31 @@ class SEER(TimedStages):
             return None
         return self.join(*new, place=self._bracket_of[trial])
 
+    def _newcomers(self, vacant: int, at_s: float) -> list[str]:
+        trials: list[str] = []
+        enough = self.plan[self._stage + 1].until_s - at_s >= self._race.t_min_s
+        while self.race and enough and len(trials) < vacant and (new := self.new_trial()) is not None:
+            trials.append(new[0])
+            self._configs[new[0]] = new[1]
+        return trials
 
-def _narrow_at_first(stages: tuple[TimedStage, ...], width: int) -> tuple[TimedStage, ...]:
+
+def _possible(trials: dict[int, int], most: float) -> dict[int, int]:
+    """By width, the widest of them: there is less to explore."""
+    found: dict[int, int] = {}
+    for width in sorted(trials, reverse=True):
+        found[width] = int(min(trials[width], most - sum(found.values())))
+    return {width: found[width] for width in trials if found[width]}
+
+
+def _narrow_at_first(window: Window, stages: tuple[TimedStage, ...], width: int) -> tuple[TimedStage, ...]:
     """Exploring is cheapest with few devices per trial; the best are wide in the rounds that follow."""
     first, later = stages[0], stages[1:]
     if not later:
         return stages
-    bracket = Bracket(first.devices // width, width, sum(bracket.keep for bracket in first.brackets))
-    return (replace(first, brackets=(bracket,)), *later)
+    trials, machines = first.devices // width, first.machines
+    if trials > window.most_trials:
+        trials = int(window.most_trials)
+        machines = machines_needed({width: trials}, window.terms.devices)
+    bracket = Bracket(trials, width, sum(bracket.keep for bracket in first.brackets))
+    return (replace(first, brackets=(bracket,), machines=machines), *later)

@@ -12,6 +12,9 @@ from elastune.spec import Terms
 class SingleTrial(TimedStages):
     """The baseline that tells whether tuning is needed at all."""
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def prepare(self, terms: Terms) -> Allocator:
         window = Window.of(terms, "SingleTrial")
         devices = terms.devices

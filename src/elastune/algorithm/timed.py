@@ -104,6 +104,11 @@ class Window:
     def most_devices(self) -> int:
         return self.terms.machines * self.terms.devices
 
+    @property
+    def most_trials(self) -> float:
+        """How many can begin, if there are only so many configurations."""
+        return math.inf if self.terms.configurations is None else self.terms.configurations
+
     def say(self, amount: float) -> str:
         in_time = self.terms.limits.budget_device_s is not None
         return format_device_time(amount * 3600) if in_time else format_money(amount)
@@ -149,7 +154,8 @@ class Window:
 
     def affords(self, stages: Sequence[TimedStage]) -> bool:
         ends = [(stage.until_s, stage.machines) for stage in stages]
-        return max(machines for _, machines in ends) <= self.terms.machines and self.cost(ends) <= self.budget
+        possible = max(machines for _, machines in ends) <= self.terms.machines
+        return possible and stages[0].trials <= self.most_trials and self.cost(ends) <= self.budget
 
 
 class TimedStages(Algorithm):
@@ -198,7 +204,7 @@ class TimedStages(Algorithm):
         self._pending.discard(event.trial)
         if self._pending or self._stage == len(self.plan) - 1:
             return NOTHING
-        return self._next_stage()
+        return self._next_stage(at_s)
 
     def leave(self, trial: str) -> None:
         """The trial takes no part any more."""
@@ -224,7 +230,7 @@ class TimedStages(Algorithm):
             groups[place].append(self._run(trial))
         return [tuple(group) for group in groups if group]
 
-    def _next_stage(self) -> Actions:
+    def _next_stage(self, at_s: float) -> Actions:
         """The best of each bracket go on; then the best of all of them get the most devices."""
         going: list[str] = []
         for place, bracket in enumerate(self.plan[self._stage].brackets):
@@ -234,11 +240,16 @@ class TimedStages(Algorithm):
         rest = sorted((trial for trial in self._bracket_of if trial not in gone), key=self._rank)
         vacant = self.plan[self._stage + 1].trials - len(going)  # where some have failed, or are done
         going, rest = sorted(going + rest[:vacant], key=self._rank), rest[vacant:]
+        going += self._newcomers(self.plan[self._stage + 1].trials - len(going), at_s)
         brackets = self.plan[self._stage + 1].brackets
         widest_first = sorted(range(len(brackets)), key=lambda place: -brackets[place].width)
         places = [place for place in widest_first for _ in range(brackets[place].trials)]
         groups = self._begin(dict(zip(going, places, strict=False)))
         return Actions(tuple(groups), stops=tuple(rest))
+
+    def _newcomers(self, vacant: int, at_s: float) -> list[str]:
+        """Trials that begin with the next stage, in places that nobody is left for."""
+        return []
 
     def _rank(self, trial: str) -> tuple[float, str]:
         return self.score(trial), trial

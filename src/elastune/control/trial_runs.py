@@ -130,10 +130,11 @@ class TrialRuns:
         if trial.loss is not None:
             self.end(trial, over=False)
             return
-        self._answer.advise(
-            "a trial has reported nothing by the end of its time, and counts as the worst: give trials more time to "
-            "begin with (a larger t_min, where there is one), or report more often"
-        )
+        if trial.attempt:
+            self._answer.advise(
+                "a trial has reported nothing by the end of its time, and counts as the worst: give trials more time "
+                "to begin with (a larger t_min, where there is one), or report more often"
+            )
         trial.status = "stopped" if trial.run.final else "paused"
         self._answer.decisions.append(StatusChanged(trial.id, trial.status, "reported nothing in its time"))
         self._tell(Ended(trial.id, trial.iteration, None, over=trial.run.final))
@@ -158,12 +159,21 @@ class TrialRuns:
             if trial.status == "paused":
                 self._over(trial, "stopped", "not promoted")
         if not self.reports:
-            timed = any(trial.run.until_s is not None for trial in self._trials.values())
-            in_time = " in its time: give trials more of it, or report more often" * timed
-            return "failed", f"no trial has reported a finite {self._settings.metric!r}{in_time}"
+            return "failed", self._why_nothing()
         if self._failed == len(self._trials):
             return "failed", f"all {self._failed} trials failed; the last: {self._last_failure}"
         return "succeeded", "every trial is done"
+
+    def _why_nothing(self) -> str:
+        nothing = f"no trial has reported a finite {self._settings.metric!r}"
+        if not any(trial.run.until_s is not None for trial in self._trials.values()):
+            return nothing
+        if not any(trial.attempt for trial in self._trials.values()):
+            return (
+                "no trial has begun: no machine was ready before their time was over. Give a later deadline, or plan "
+                "with the time that machines take to come (boot, or that of a cloud)"
+            )
+        return f"{nothing} in its time: give trials more of it, or report more often"
 
     def _over(self, trial: Trial, status: TrialStatus, reason: str) -> None:
         """The trial will never train again; if it still does, it is told to stop."""

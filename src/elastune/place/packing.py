@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from elastune.spec import Width
 
 
-def machines_needed(trials: Mapping[Width, int], devices: int) -> int:
+def machines_needed(trials: Mapping[int, int] | Mapping[Width, int], devices: int) -> int:
     """How many machines so many trials of each width take, the widest first: a trial is on one machine or on whole
     ones.
     """
