@@ -6,15 +6,18 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import ClassVar
 
+import pytest
 from tests.control.scripts import Script, ready, reported
-from tests.worlds import Session, assert_sound, timed_world
+from tests.worlds import Scripted, Session, assert_sound, losses, timed_world
 
 from elastune import messages as m
-from elastune.algorithm import SEER, Actions, Algorithm, Reported, Run
-from elastune.algorithm.base import NOTHING, AlgorithmEvent
+from elastune import uniform
+from elastune.algorithm import SEER, Actions, Algorithm, Ended, Reported, Run
+from elastune.algorithm.base import NOTHING, AlgorithmEvent, TrialSource
 from elastune.algorithm.race import Race
 from elastune.search import RandomSearcher, Result
-from elastune.spec import TrialGroup
+from elastune.space import Space
+from elastune.spec import Limits, Terms, TrialGroup
 
 T_MIN_S = 10.0
 
@@ -60,16 +63,10 @@ def test_of_a_few_none_is_behind() -> None:
     assert race_of(3, 1.0).is_behind(report("t9", 1, 99.0, 99.0))
 
 
-def test_a_turn_ends_with_the_step_that_comes_to_four_t_min_and_only_once() -> None:
+def test_a_turn_ends_with_the_step_that_comes_to_four_t_min() -> None:
     race = Race(4, T_MIN_S)
-    assert [race.is_enough(report("a", step, 0.0, 7.0 * step), 100.0) for step in range(1, 7)] == [
-        False,
-        False,
-        False,
-        False,
-        True,  # the sixth step ends after 42 s
-        False,
-    ]
+    enough = [race.is_enough(report("a", step, 0.0, 7.0 * step), 100.0) for step in range(1, 6)]
+    assert enough == [False, False, False, False, True], "the sixth step ends after 42 s"
 
 
 def test_a_turn_goes_on_where_a_new_trial_would_have_no_time_to_be_compared() -> None:
@@ -127,7 +124,7 @@ def test_a_searcher_learns_of_those_that_train_before_they_end() -> None:
     longest = max(by_trial.values(), key=len)
     assert [result.iteration for result in longest[:4]] == [1, 2, 4, 8]
     for results in by_trial.values():
-        assert all(before.iteration < after.iteration for before, after in pairwise(results))
+        assert all(before.iteration < after.iteration or not after.trains for before, after in pairwise(results))
         assert not any(result.final for result in results[:-1])
 
 
@@ -159,3 +156,39 @@ def test_time_is_counted_from_when_a_trial_trains_and_not_while_it_is_lost() -> 
     script.at(145.0, reported(trial, 3, 0.3, attempt=2))
     times = [event.trained_s for event in Listening.heard if isinstance(event, Reported)]
     assert times == [7.0, 15.0, 22.0]
+
+
+def all_have_begun(session: Session) -> bool:
+    return all(trial.attempts for trial in session.view.trials.values())
+
+
+@pytest.mark.parametrize("reports", [78, 79, 80, 81])
+def test_one_place_is_given_to_one_new_trial_though_its_trial_is_done_while_that_one_waits(reports: int) -> None:
+    """A turn takes 80 s. Who is done in the step after it was told to pause has given its place already."""
+    place = timed_world(
+        SEER(eta=2, p_max=2, t_min=20.0),
+        deadline_s=1200.0,
+        budget_device_s=20 * 600.0,
+        machines=20,
+        workload=Scripted(losses(*range(reports, 0, -1))),
+    )
+    session = place.run()
+    assert_sound(session)
+    assert all_have_begun(session) and session.view.status == "succeeded"
+
+
+def test_who_has_had_its_turn_gives_its_place_away_once_though_it_falls_behind_or_fails() -> None:
+    seer = SEER(eta=2, p_max=2, t_min=20.0)
+    seer.prepare(Terms(Limits(1200.0, None, 20 * 600.0), 20, 1, 0.0, ready_s=0.0))
+    searcher = RandomSearcher()
+    searcher.setup(Space({"x": uniform(0, 1)}), "min", 0)
+    seer.setup(TrialSource("t", searcher))
+    (group,) = seer.more(20, 0.0)
+    places, first = len(group), group[0].trial
+    for run in group[1:]:
+        seer.on(Reported(run.trial, 20, 0.1, 20.0), 20.0)
+    actions = seer.on(Reported(first, 19, 0.0, 79.0), 79.0)
+    assert len(actions.groups) == 1 and actions.pauses == (first,)
+    assert seer.on(Reported(first, 20, 9.9, 80.0), 80.0) == NOTHING, "behind, and on its way out"
+    assert seer.on(Ended(first, 20, None, over=True), 81.0) == NOTHING, "failed"
+    assert len(seer._pending) == places

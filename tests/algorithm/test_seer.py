@@ -261,7 +261,7 @@ def for_an_hour(machines: int, budget_usd: float, **arguments: Any) -> SEER:
     return algorithm
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(10)
 def test_ten_thousand_machines_are_planned_as_fast_as_ten() -> None:
     first, last = for_an_hour(10_000, 100_000.0).plan
     assert first.machines == last.machines == 10_000
@@ -286,6 +286,12 @@ def test_a_budget_that_ends_before_the_deadline_is_spent_in_two_halves_too() -> 
     assert (first.devices, second.trials, second.devices) == (4, 1, 4)
     assert first.until_s - first.begin_s == pytest.approx(second.until_s - second.begin_s)
     assert second.until_s == pytest.approx(900.0, abs=1.0)
+
+
+def test_where_p_max_devices_are_too_expensive_the_second_half_has_fewer() -> None:
+    seer = SEER(p_max=8, t_min="1m")
+    seer.prepare(Terms(Limits(3600.0, 1.0), 4, 4, 1.0, ready_s=0.0))
+    assert [(stage.devices, stage.trials) for stage in seer.plan] == [(4, 4), (4, 1)]
 
 
 # ---------------------------------------------------------------------------------------- functions that come to an end

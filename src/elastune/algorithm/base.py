@@ -102,8 +102,10 @@ class TrialSource:
             ) from None
         return config
 
-    def observe(self, trial: str, config: Config, iteration: int, value: float | None, final: bool) -> None:
-        self.searcher.observe(Result(self._numbers[trial], config, iteration, value, final))
+    def observe(
+        self, trial: str, config: Config, iteration: int, value: float | None, final: bool, trains: bool = False
+    ) -> None:
+        self.searcher.observe(Result(self._numbers[trial], config, iteration, value, final, trains))
 
 
 class Algorithm(ABC):

@@ -24,7 +24,6 @@ class Race:
         self.eta, self.t_min_s = eta, t_min_s
         self._losses: dict[int, list[float]] = {}
         self._patient: dict[str, bool] = {}
-        self.had_turns: set[str] = set()
 
     def is_behind(self, reported: Reported) -> bool:
         losses = self._losses.setdefault(reported.iteration, [])
@@ -39,15 +38,9 @@ class Race:
         return early and better >= len(losses) / self.eta
 
     def is_enough(self, reported: Reported, left_s: float) -> bool:
-        """Whether its turn ends with its next step, and a new trial then has time to show what it is worth. Said once
-        of each.
-        """
+        """Whether its turn ends with its next step, and a new trial then has time to show what it is worth."""
         step_s = reported.trained_s / reported.iteration
-        if reported.trained_s + step_s < 4 * self.t_min_s or left_s - step_s < 2 * self.t_min_s:
-            return False
-        once = reported.trial not in self.had_turns
-        self.had_turns.add(reported.trial)
-        return once
+        return reported.trained_s + step_s >= 4 * self.t_min_s and left_s - step_s >= 2 * self.t_min_s
 
     def _is_rung(self, iteration: int) -> bool:
         return round(self.eta ** round(math.log(iteration, self.eta))) == iteration

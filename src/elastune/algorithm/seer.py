@@ -89,6 +89,8 @@ class SEER(TimedStages):
         self._extrapolator = make_extrapolator(rank)
         self._outlook: Outlook | None = None
         self._race = Race(eta, math.inf)
+        self._had_turns: set[str] = set()
+        """Of the first round: a new trial waits for their place, or has it."""
 
     # -------------------------------------------------------------------------------------------------------- planning
 
@@ -120,13 +122,19 @@ class SEER(TimedStages):
         return self._halves(window) or self._halves(shorter) or found
 
     def _halves(self, window: Window) -> tuple[TimedStage, ...] | None:
-        """Where there is time or money for one round only: explore until half-time, then train the best of all on many
-        devices each, for a part of the budget. None: that is too short, or too expensive.
+        """Where there is time or money for one round only: explore until half-time, then train the best of all on as
+        many devices each as can be had for a part of the budget. None: that is too short, or too expensive.
         """
         if window.seconds / 2 < 2 * self._race.t_min_s + window.terms.start_s:
             return None
-        middle_s, narrow = window.begin_s + window.seconds / 2, window.at_least(self.p_min)
+        narrow = window.at_least(self.p_min)
         wide = max(narrow, window.usable(min(self.p_max or window.terms.devices, window.most_devices)))
+        while (plan := self._halved(window, narrow, wide)) is None and wide > narrow:
+            wide = max(narrow, window.usable(wide / 2))
+        return plan
+
+    def _halved(self, window: Window, narrow: int, wide: int) -> tuple[TimedStage, ...] | None:
+        middle_s = window.begin_s + window.seconds / 2
         best = LATE * window.device_s / (window.seconds / 2 * wide)
         best = int(max(1, min(best, window.most_devices // wide)))
 
@@ -224,38 +232,40 @@ class SEER(TimedStages):
 
     def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
         groups = super().more(free, at_s)
-        self._follow(groups, self.plan[0].begin_s)
+        self._follow(groups)
         return groups
 
     def on(self, event: AlgorithmEvent, at_s: float) -> Actions:
         if self._outlook is not None and isinstance(event, Reported):
             self._outlook.report(event, at_s)
         actions = self._raced(event, at_s) if self.race else super().on(event, at_s)
-        self._follow(actions.groups, at_s)
+        self._follow(actions.groups)
         return actions
 
-    def _follow(self, groups: Sequence[TrialGroup], at_s: float) -> None:
+    def _follow(self, groups: Sequence[TrialGroup]) -> None:
         if self._outlook is not None:
             for run in (run for group in groups for run in group):
-                self._outlook.begin(run.trial, float(run.width or 1), at_s)
+                self._outlook.begin(run.trial, float(run.width or 1))
 
     def _raced(self, event: AlgorithmEvent, at_s: float) -> Actions:
-        """A trial that is behind, is done or has had its turn gives its place to a new one."""
+        """A trial that is behind, is done or has had its turn gives its place to a new one, once."""
         if isinstance(event, Woken) or event.trial not in self._pending:
             return super().on(event, at_s)
+        has_given = self._stage == 0 and event.trial in self._had_turns
         if isinstance(event, Reported):
-            if self._stage > 0:
+            if self._stage > 0 or has_given:
                 return super().on(event, at_s)
             if self._race.is_behind(event) and (run := self._in_place_of(event.trial, at_s)) is not None:
                 self.leave(event.trial)
                 return Actions(((run,),), stops=(event.trial,))
-            enough = self._race.is_enough(event, self.plan[0].until_s - at_s)
             actions = super().on(event, at_s)
+            enough = len(self.plan) > 1 and self._race.is_enough(event, self.plan[0].until_s - at_s)
             if enough and (run := self._in_place_of(event.trial, at_s)) is not None:
+                self._had_turns.add(event.trial)
                 return Actions(((run,),), pauses=(event.trial,))
             return actions
-        no_step_fits = self._stage == 0 and event.trial not in self._race.had_turns
-        if not (event.over or no_step_fits) or (run := self._in_place_of(event.trial, at_s)) is None:
+        can_give = not has_given and (event.over or self._stage == 0)  # if not over, no step of it fits any more
+        if not can_give or (run := self._in_place_of(event.trial, at_s)) is None:
             return super().on(event, at_s)
         super().on(event, at_s)  # the new one is pending: the round goes on
         if event.over:

@@ -22,7 +22,7 @@ class Trial:
     lineage: int = 0
     iteration: int = 0
     observed: int = 0
-    """The iteration that the searcher knows of."""
+    """The iteration up to which the searcher knows it, after a run."""
     loss: float | None = None
     best_loss: float | None = None
     losses: dict[int, float] = field(default_factory=dict)

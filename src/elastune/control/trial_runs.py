@@ -103,8 +103,8 @@ class TrialRuns:
             out = self.keeper.rank(trial)
             if out is not None and out != trial.id:
                 self.keeper.tidy(self._trials[out])
-        if trial.run.until_s is not None and trial.iteration.bit_length() > trial.observed.bit_length():
-            self._observe(trial)
+        if trial.run.until_s is not None and trial.iteration.bit_count() == 1:
+            self._observe(trial, trains=True)
         self._tell(Reported(trial.id, trial.iteration, loss, trial.trained_s))
 
     def left(self, trial: Trial) -> None:
@@ -188,14 +188,15 @@ class TrialRuns:
         self.keeper.tidy(trial)
         self._answer.changed = True
 
-    def _observe(self, trial: Trial) -> None:
+    def _observe(self, trial: Trial, trains: bool = False) -> None:
         """The searcher learns what a trial is worth so far: when its run ends, and where that is a matter of time also
         after 1, 2, 4, ... iterations. If not, it would only learn of those that are given up, until the time is over.
         """
         assert trial.loss is not None
-        trial.observed = trial.iteration
+        if not trains:
+            trial.observed = trial.iteration
         value = trial.loss if self._settings.mode == "min" else -trial.loss
-        self._source.observe(trial.id, trial.config, trial.iteration, value, trial.status == "completed")
+        self._source.observe(trial.id, trial.config, trial.iteration, value, trial.status == "completed", trains)
 
     # --------------------------------------------------------------------------------------------------- the algorithm
 

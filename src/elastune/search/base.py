@@ -17,7 +17,7 @@ class Result:
 
     `number` says which suggestion this is about, counted from 0. `value` is the metric as the user reports it, or None
     where the trial failed. A result that is not `final` is of a trial that has not trained to its end: it may go on and
-    be observed again with a higher iteration.
+    be observed again. While it `trains` it will be, with this iteration or a higher one.
     """
 
     number: int
@@ -25,6 +25,7 @@ class Result:
     iteration: int
     value: float | None
     final: bool
+    trains: bool = False
 
 
 class Searcher(ABC):

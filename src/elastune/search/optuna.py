@@ -2,6 +2,7 @@
 
 Optuna knows a trial that ended, failed or was pruned, but none that goes on after that. A trial that has not trained to
 its end is told as pruned at its iteration; each later result of it is added as another trial with the same parameters.
+Of one that still trains Optuna is told nothing: the same parameters several times would count as several opinions.
 
 Optuna is imported only when such a searcher is used: the import takes longer than all the rest.
 """
@@ -68,7 +69,7 @@ class OptunaSearcher(Searcher):
         from optuna.trial import TrialState, create_trial
 
         trial = self._trials[result.number]
-        if trial is None or result.iteration <= self._told.get(result.number, -1):
+        if trial is None or result.trains or result.iteration <= self._told.get(result.number, -1):
             return
         first = result.number not in self._told
         self._told[result.number] = result.iteration
