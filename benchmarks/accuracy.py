@@ -1,8 +1,8 @@
 """Who finds the best model by a deadline and for a budget: SEER's Tables 2 to 4 and its Figure 4, simulated.
 
 SEER against the algorithms of its paper (Random: one configuration on all devices; ASHA, HyperSched and BOHB on a
-cluster of fixed size; elastic Hyperband and elastic grid search; SEER itself as it is in the paper) and with its
-additions one by one, on nine tasks, each with the same seeds. What counts is the best value that was reported by the
+cluster of fixed size; elastic Hyperband and elastic grid search; SEER itself as it is in the paper), with its additions
+one by one and with other searchers (its own is that of BOHB), on nine tasks, each with the same seeds. What counts is the best value that was reported by the
 deadline. All pay the same: the budget buys a number of devices until the deadline, and who is elastic may spend it
 otherwise.
 
@@ -12,7 +12,7 @@ What is simulated: machines of 4 devices that boot for half of t_min and cost $1
 CIFAR-10 (klein), a surrogate of recorded ones (lcbench-*), and made-up power laws (synthetic-*). All have eta = 4,
 r = 1 and R = all epochs of the task; SEER and the elastic ones have the task's t_min and p_max. Tasks and
 the settings of the baselines were fixed before any result was seen; the additions to SEER were chosen on other tasks
-of LCBench, with a look at these (`_tasks.py`). HyperSched and BOHB are this package's own, which depart from the papers
+of LCBench and on these (`_tasks.py`). HyperSched and BOHB are this package's own, which depart from the papers
 in places that their files name.
 
 What is not claimed: nothing is trained here, and the speed-ups are those of other networks than the curves. A trial
