@@ -288,6 +288,15 @@ def test_a_budget_that_ends_before_the_deadline_is_spent_in_two_halves_too() -> 
     assert second.until_s == pytest.approx(900.0, abs=1.0)
 
 
+def test_where_the_first_round_cannot_have_more_machines_than_the_last_it_is_half_of_the_time() -> None:
+    """One machine of four until the deadline is all that can be paid."""
+    seer = SEER(p_max=4, t_min="1m")
+    seer.prepare(Terms(Limits(1800.0, None, 4 * 1800.0), 100, 4, 1.0, ready_s=0.0))
+    first, last = seer.plan
+    assert (first.devices, first.trials, last.devices, last.trials) == (4, 4, 4, 1)
+    assert first.until_s - first.begin_s == pytest.approx(last.until_s - last.begin_s)
+
+
 def test_where_p_max_devices_are_too_expensive_the_second_half_has_fewer() -> None:
     seer = SEER(p_max=8, t_min="1m")
     seer.prepare(Terms(Limits(3600.0, 1.0), 4, 4, 1.0, ready_s=0.0))

@@ -116,14 +116,15 @@ class SEER(TimedStages):
                 plans.append(self._make_plan(window, least_s))
         costs = [window.cost([(stage.until_s, stage.machines) for stage in plan]) for plan in plans]
         found = next(plan for plan, cost in zip(plans, costs, strict=True) if cost >= NEARLY * max(costs))
-        if not self.race or len(found) > 1:
+        if not self.race or found[0].machines > found[-1].machines:
             return found
-        shorter = replace(window, end_s=found[0].until_s)  # where the budget ends before the time does
+        shorter = replace(window, end_s=found[-1].until_s)  # where the budget ends before the time does
         return self._halves(window) or self._halves(shorter) or found
 
     def _halves(self, window: Window) -> tuple[TimedStage, ...] | None:
-        """Where there is time or money for one round only: explore until half-time, then train the best of all on as
-        many devices each as can be had for a part of the budget. None: that is too short, or too expensive.
+        """Where there is time for one round only, or no money for more machines in the first: explore until half-time,
+        then train the best of all on as many devices each as can be had for a part of the budget. None: that is too
+        short, or too expensive.
         """
         if window.seconds / 2 < 2 * self._race.t_min_s + window.terms.start_s:
             return None
