@@ -24,6 +24,25 @@ from elastune.spec import Terms
 from elastune.units import format_device_time, format_duration, format_money
 
 
+def at_most(terms: Terms, instance: str | None, plan: ClockPlan) -> dict[str, Any]:
+    """The limits, what a plan takes and costs at most, and the machines, for programs to read."""
+    return {
+        "deadline_s": terms.limits.deadline_s,
+        "budget_usd": terms.limits.budget_usd,
+        "budget_device_s": terms.limits.budget_device_s,
+        "time_s": {"at_most": plan.finish_s},
+        "cost_usd": {"at_most": plan.cost_usd},
+        "device_s": {"at_most": plan.device_s},
+        "machine": {
+            "type": instance,
+            "devices": terms.devices,
+            "price_usd_per_hour": terms.price_usd_per_device_hour * terms.devices,
+            "at_most": terms.machines,
+            "ready_s": terms.ready_s,
+        },
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class HeldForecast:
     """`grace_s` is how long trials have to save when the run must end; machines are paid for meanwhile."""
@@ -82,23 +101,10 @@ class HeldForecast:
         return ClockPlan((), self.machines, float(self.time_s[0]), float(self.cost_usd[0]), self.device_s)
 
     def to_dict(self) -> dict[str, Any]:
-        limits, terms = self.terms.limits, self.terms
         return {
-            "deadline_s": limits.deadline_s,
-            "budget_usd": limits.budget_usd,
-            "budget_device_s": limits.budget_device_s,
-            "time_s": {"at_most": float(self.time_s[0])},
-            "cost_usd": {"at_most": float(self.cost_usd[0])},
-            "device_s": {"at_most": self.device_s},
+            **at_most(self.terms, self.instance, self.recorded()),
             "grace_s": self.grace_s,
             "held": [{"until_s": self.until_s, "machines": self.machines}],
-            "machine": {
-                "type": self.instance,
-                "devices": terms.devices,
-                "price_usd_per_hour": terms.price_usd_per_device_hour * terms.devices,
-                "at_most": terms.machines,
-                "ready_s": terms.ready_s,
-            },
         }
 
     def tables(self) -> RenderableType:

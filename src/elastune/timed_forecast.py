@@ -23,6 +23,7 @@ from elastune.algorithm.seer import SEER
 from elastune.algorithm.timed import TimedStage, Window
 from elastune.cost import SECONDS_PER_HOUR
 from elastune.forecast import as_text
+from elastune.held_forecast import at_most
 from elastune.messages import ClockPlan, PlannedRound
 from elastune.profile.latency import Floats
 from elastune.spec import Terms
@@ -95,15 +96,10 @@ class TimedForecast:
         return ClockPlan(tuple(self.rows()), self.held[0][1], *bill)
 
     def to_dict(self) -> dict[str, Any]:
-        limits, terms = self.window.terms.limits, self.window.terms
-        in_time = limits.budget_device_s is not None
+        terms = self.window.terms
+        in_time = terms.limits.budget_device_s is not None
         return {
-            "deadline_s": limits.deadline_s,
-            "budget_usd": limits.budget_usd,
-            "budget_device_s": limits.budget_device_s,
-            "time_s": {"at_most": float(self.time_s[0])},
-            "cost_usd": {"at_most": float(self.cost_usd[0])},
-            "device_s": {"at_most": self.device_s},
+            **at_most(terms, self.instance, self.recorded()),
             "unspent_device_s" if in_time else "unspent_usd": self.unspent * (SECONDS_PER_HOUR if in_time else 1),
             "configurations": terms.configurations,
             "trials": self.trials,
@@ -111,13 +107,6 @@ class TimedForecast:
             "stages": [msgspec.structs.asdict(row) for row in self.rows()],
             "held": [{"until_s": until_s, "machines": machines} for until_s, machines in self.held],
             "limited_by_machines": self.limited_by_machines,
-            "machine": {
-                "type": self.instance,
-                "devices": terms.devices,
-                "price_usd_per_hour": terms.price_usd_per_device_hour * terms.devices,
-                "at_most": terms.machines,
-                "ready_s": terms.ready_s,
-            },
         }
 
     def tables(self) -> RenderableType:
