@@ -123,6 +123,27 @@ def test_who_has_reported_nothing_is_ranked_last_and_the_user_is_told_once() -> 
     assert changed["t-00000"] == changed["t-00002"] == "stopped"
 
 
+def test_a_step_that_is_abandoned_is_only_worth_a_word_if_it_was_much_longer_than_those_before() -> None:
+    made = script(two_stages(3, keep=2))
+    made.at(0.5, reported("t-00000", 1, 0.7), reported("t-00001", 1, 0.8))
+    made.at(1.0, reported("t-00000", 2, 0.6))
+    made.at(8.0, reported("t-00002", 1, 0.9))
+    made.at(9.9, reported("t-00001", 2, 0.7))
+    step = made.at(10.0, over("t-00000"), over("t-00001"), over("t-00002"))
+    assert notes(step) == [
+        "trial t-00000 has reported nothing for 9s when its time ended, where a step took 500ms: if it hangs, "
+        "workers.report_within ends it before"
+    ]
+
+
+def test_who_fails_as_its_time_ends_is_named_with_the_reason() -> None:
+    made = script(two_stages(1, keep=1))
+    made.at(9.0, reported("t-00000", 1, 0.7))
+    step = made.at(10.0, failed("t-00000"))
+    assert notes(step) == ["trial t-00000 failed as its time ended: ValueError: no"]
+    assert statuses(step)[0] == ("t-00000", "paused"), "what it has reported counts"
+
+
 def test_who_has_reported_nothing_goes_on_where_a_place_is_left() -> None:
     made = script(two_stages(2, keep=2))
     made.at(5.0, reported("t-00001", 1, 0.7))

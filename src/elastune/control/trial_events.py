@@ -17,8 +17,11 @@ from elastune.control.state import Trial
 from elastune.control.trial_runs import TrialRuns
 from elastune.errors import did_you_mean
 from elastune.spec import Settings
+from elastune.units import format_duration
 
 MAX_BACKOFF_S = 60.0
+HANGS, HANGS_S = 10.0, 5.0
+"""A step that takes so many times as long as those before, and so many seconds, probably hangs."""
 
 
 class TrialEvents:
@@ -169,6 +172,10 @@ class TrialEvents:
             return
         trial.failures += fault
         late = trial.run.until_s is not None and self._answer.at_s >= trial.run.until_s
+        if late and fault:
+            self._answer.note("warning", f"trial {trial.id} failed as its time ended: {reason}")
+        elif late:
+            self._tell_if_it_hung(trial)
         if self._course.outcome is not None or not fault or late:
             self._runs.go_on_later(trial)
         elif final or trial.failures > self._settings.max_retries:
@@ -179,6 +186,17 @@ class TrialEvents:
             trial.status = "waiting"
             self._answer.decisions.append(m.StatusChanged(trial.id, trial.status, reason))
             self._runs.timers.retry(trial.id, self._answer.at_s + backoff_s)
+
+    def _tell_if_it_hung(self, trial: Trial) -> None:
+        """It was abandoned in the middle of a step, which is usual, but not of one that is so much longer."""
+        silent_s = self._answer.at_s - (trial.began_s if trial.reported_s is None else trial.reported_s)
+        step_s = trial.trained_s / max(trial.iteration, 1)
+        if trial.iteration and silent_s > max(HANGS * step_s, HANGS_S):
+            self._answer.note(
+                "warning",
+                f"trial {trial.id} has reported nothing for {format_duration(silent_s)} when its time ended, where a "
+                f"step took {format_duration(step_s)}: if it hangs, workers.report_within ends it before",
+            )
 
     def _on_damaged(self, event: m.CheckpointDamaged) -> None:
         if (trial := self._current(event)) is None:
