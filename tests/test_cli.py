@@ -66,7 +66,11 @@ def test_simulate_then_look_at_it_in_every_way(folder: Path) -> None:
     report = call("report", "runs/exp")
     assert report.exit_code == 0
     assert (folder / "runs/exp/plots/timeline.png").stat().st_size > 1000
+    assert (folder / "runs/exp/plots/utilisation.png").stat().st_size > 1000
     assert "succeeded" in report.stdout
+    said = json.loads(call("report", "runs/exp", "--json").stdout)
+    assert f"busy {said['devices']['busy']:.0%} of the time they were paid for" in report.stdout
+    assert said["utilisation"] == said["devices"]["busy"]
 
 
 def test_the_same_file_simulated_twice_gives_the_same_journal(folder: Path) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from elastune import messages as m
 from elastune.algorithm import Algorithm
 from elastune.allocate import Allocator
-from elastune.cluster.simulated import Fault, Machines, SimulatedCluster
+from elastune.cluster.simulated import Fault, Machines, SimulatedCluster, perfect_speedup
 from elastune.cluster.workload import Curve, Stragglers, Synthetic, Workload
 from elastune.control.controller import Controller
 from elastune.control.run import Loop, recover
 from elastune.experiment import Experiment
+from elastune.profile.scaling import Scaling
 from elastune.record.journal import MemoryJournal
 from elastune.record.projection import RunView
 from elastune.search import Searcher, make_searcher
@@ -91,6 +92,7 @@ class World:
         """A new driver finds the machines of the old one; the workers ended with it."""
         view, cluster = RunView(), crashed.cluster
         cluster._trials.clear()
+        cluster._on.clear()
         controller, seq = recover(crashed.journal, self.experiment.controller(), KEY, view.feed)
         session = Session(controller, cluster, crashed.journal, Loop(controller, cluster, crashed.journal, seq, KEY))
         session.loop.resume(view.at_s)
@@ -129,6 +131,8 @@ def world(
     faults: Sequence[Fault] = (),
     checkpoint_every_s: float = 60.0,
     with_checkpoints: bool = True,
+    scaling: Mapping[float, float] | None = None,
+    resize_s: float = 0.0,
 ) -> World:
     """Steps of synthetic trials take one second; machines come at once, cost nothing and live for ever."""
     limits = Limits(deadline_s, budget_usd, budget_device_s)
@@ -154,6 +158,8 @@ def world(
             start_s=start_s,
             checkpoint_every_s=checkpoint_every_s,
             with_checkpoints=with_checkpoints,
+            speedup=perfect_speedup if scaling is None else Scaling(scaling),
+            resize_s=resize_s,
             seed=seed,
             now_s=now_s,
         )

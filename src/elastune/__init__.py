@@ -27,7 +27,8 @@ from elastune.algorithm import (
     Stages,
     SuccessiveHalving,
 )
-from elastune.allocate import Allocator, Target, View
+from elastune.allocate import Allocator, Fluid, Target, View
+from elastune.allocate.overheads import paleo
 from elastune.errors import ElastuneError, Infeasible, RunFailed, SpecError, StorageError
 from elastune.search.base import Searcher
 from elastune.space import choice, grid_search, lograndint, loguniform, quniform, randint, uniform
@@ -84,6 +85,7 @@ __all__ = [
     "ElasticHyperband",
     "ElastuneError",
     "Fault",
+    "Fluid",
     "HyperSched",
     "Hyperband",
     "Infeasible",
@@ -113,6 +115,7 @@ __all__ = [
     "load",
     "lograndint",
     "loguniform",
+    "paleo",
     "quniform",
     "randint",
     "report",

@@ -307,12 +307,18 @@ def report(run: Path, journal: str | None, as_json: bool, out: Path | None) -> N
         summary_dict,
         trial_dicts,
         trials_table,
+        utilisation_dict,
     )
 
     result = _load(run, journal)
     pictures = [str(path) for path in result.save_plots(out)]
     if as_json:
-        whole = {"trials": trial_dicts(result.view), "ledger": ledger_dict(result.view), "plots": pictures}
+        whole = {
+            "trials": trial_dicts(result.view),
+            "ledger": ledger_dict(result.view),
+            "devices": utilisation_dict(result.view),
+            "plots": pictures,
+        }
         _print({**summary_dict(result.view), **whole}, True)
         return
     console = Console()

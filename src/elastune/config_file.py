@@ -14,6 +14,7 @@ from typing import Any
 import cloudpickle
 
 from elastune import algorithm as algorithms
+from elastune.allocate import Fluid
 from elastune.bench import Contest, Entry
 from elastune.cluster.simulated import Fault
 from elastune.cluster.workload import Synthetic, table_from_file
@@ -31,10 +32,10 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     for name, cls in vars(algorithms).items()
     if isinstance(cls, type) and issubclass(cls, algorithms.Algorithm) and cls is not algorithms.Algorithm
 }
-SECONDS = ("request", "boot", "lifetime", "notice", "start")
+SECONDS = ("request", "boot", "lifetime", "notice", "start", "resize")
 """Durations of the simulation section, which its fields in Python give in seconds."""
-CLUSTER = {"machines", "devices", "devices_per_trial", "provider", "boot"}
-ONLY_IN_PYTHON = {"allocator"}
+CLUSTER = {"machines", "devices", "devices_per_trial", "allocator", "provider", "boot"}
+ALLOCATORS: dict[str, Callable[..., Any]] = {"Fluid": Fluid}
 
 
 def load_experiment(
@@ -49,7 +50,7 @@ def load_experiment(
     With `planned` false all that needs a plan is left out, which are the algorithm and the limits too: what it rests on
     is yet to be measured.
     """
-    fields, simulation = _read(path, set(inspect.signature(Tuner).parameters) - ONLY_IN_PYTHON, "algorithm")
+    fields, simulation = _read(path, set(inspect.signature(Tuner).parameters), "algorithm")
     fields["algorithm"] = _one_of(ALGORITHMS, fields["algorithm"], f"{path}: algorithm")
     if not planned:
         fields = {name: given for name, given in fields.items() if name not in ("planning", "deadline", "budget")}
@@ -66,7 +67,7 @@ def load_experiment(
 
 def load_contest(path: Path) -> tuple[Contest, int]:
     """The algorithms that a file compares on its simulation, and the seed to begin with."""
-    known = set(inspect.signature(Tuner).parameters) - ONLY_IN_PYTHON - {"algorithm"}
+    known = set(inspect.signature(Tuner).parameters) - {"algorithm"}
     fields, simulation = _read(path, known | {"algorithms"}, "algorithms")
     given = fields.pop("algorithms")
     if not isinstance(given, Mapping) or not given:
@@ -107,6 +108,8 @@ def _read(path: Path, known: set[str], algorithm: str) -> tuple[dict[str, Any], 
     for name, make in (("retention", Retention), ("workers", Workers)):
         if name in fields:
             fields[name] = _build(make, fields[name], f"{path}: {name}")
+    if fields.get("allocator") is not None:
+        fields["allocator"] = _one_of(ALLOCATORS, fields["allocator"], f"{path}: allocator")
     if "planning" in fields:
         fields["planning"] = _planning(fields["planning"], path)
     fields.setdefault("name", path.stem)

@@ -77,6 +77,7 @@ class Experiment:
         searcher.setup(self.space, self.settings.mode, self.seed)
         source = TrialSource(self.settings.name, searcher)
         algorithm.setup(source)
+        allocator.setup(self.terms())
         return Controller(self.settings, algorithm, allocator, source)
 
     def terms(self) -> Terms:

@@ -15,6 +15,8 @@ from elastune.record.projection import RunView, TrialView
 if TYPE_CHECKING:
     import pandas as pd
 
+    from elastune.reporting.utilisation import Utilisation
+
 
 class Result:
     """Read from the journal only."""
@@ -63,6 +65,12 @@ class Result:
         from elastune.reporting import dataframe
 
         return dataframe(self.view)
+
+    def utilisation(self) -> Utilisation:
+        """How busy the devices were: `busy` is the share of the time they were paid for, `windows()` goes by time."""
+        from elastune.reporting import utilisation
+
+        return utilisation(self.view)
 
     def summary(self) -> str:
         """The outcome and the table of the best trials, as text."""

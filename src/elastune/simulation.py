@@ -28,7 +28,8 @@ class Simulation:
     """`workload` says how trials learn and how long a step takes; None: synthetic curves with steps of one second.
 
     `scaling` maps widths to speed-ups ({1: 1, 2: 1.9, 4: 3.6}; in between it is interpolated, above it stays, and below
-    it falls with the width: each of two trials that share a device trains half as fast as it would alone).
+    it falls with the width). What it says of 1/2 is how fast each of two trials is while both are on one device: half
+    as fast as alone, if nothing is said. `resize_s` is what it takes to change the width of a trial that runs.
     `stragglers` is the sigma of log-normal factors on step times. What is not given here comes from the profile and the
     cloud that the experiment is planned with; without these machines are there at once and training scales perfectly.
     """
@@ -39,13 +40,14 @@ class Simulation:
     lifetime_s: float | None = None
     notice_s: float = 0.0
     start_s: float | None = None
+    resize_s: float = 0.0
     stragglers: float | None = None
     scaling: Mapping[float, float] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
 
     def __post_init__(self) -> None:
         Machines(lifetime_s=self.lifetime_s, notice_s=self.notice_s)
-        for name in ("request_s", "boot_s", "start_s", "stragglers"):
+        for name in ("request_s", "boot_s", "start_s", "resize_s", "stragglers"):
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), zero=True)
         if self.scaling != {}:
@@ -91,6 +93,7 @@ class Simulation:
             else perfect_speedup,
             faults=self.faults,
             start_s=profile.start if self.start_s is None else self.start_s,
+            resize_s=self.resize_s,
             checkpoint_every_s=experiment.checkpoint_every_s,
             seed=seed,
             now_s=start_s,

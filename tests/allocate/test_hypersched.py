@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastune.allocate import View
+from elastune.allocate.base import Steps
 from elastune.allocate.hypersched import STEPS, SharedOut, Standing
 from elastune.place import machines_needed
 from elastune.profile.scaling import Scaling
@@ -91,7 +92,7 @@ def test_the_median_step_is_that_on_one_device_without_beginning() -> None:
     standing = Standing()
     allocator = SharedOut(1, 4, 100.0, 2.0, LINEAR, standing)
     for width, steps, seconds, first in ((1, 1, 5.0, True), (1, 2, 8.0, False), (2, 1, 1.0, False), (1, 1, 9.0, False)):
-        allocator.stepped(width, steps, seconds, first)
+        allocator.stepped(Steps("t", width, steps, seconds, first))
     assert standing.median_step_s == 4.0
 
 

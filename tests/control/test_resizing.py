@@ -108,7 +108,7 @@ def test_two_trials_that_share_a_device_train_half_as_fast_and_are_told_their_sh
 
 @pytest.mark.parametrize(
     ("before", "after", "first", "then"),
-    [(Fraction(1, 2), 1, [2.0], [3.0, 4.0, 5.0, 6.0, 7.0]), (2, Fraction(1, 2), [0.5, 1.0, 1.5, 2.0], [4.0, 6.0])],
+    [(Fraction(1, 2), 1, [2.0], [3.0, 4.0, 5.0, 6.0, 7.0]), (2, Fraction(1, 2), [0.5, 1.0, 1.5, 2.0], [3.0, 4.0])],
 )
 def test_a_trial_keeps_its_device_when_it_ceases_or_begins_to_share_it(
     before: Width, after: Width, first: list[float], then: list[float]

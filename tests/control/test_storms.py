@@ -12,12 +12,14 @@ from tests.control.test_checkpoints import assert_checkpoints_are_there_when_the
 from tests.control.test_recovery import ALGORITHMS, TIMED, faults, timed_limits
 from tests.worlds import Session, World, assert_sound, timed_world, world
 
-from elastune.allocate import FirstComeFirstServed
+from elastune.allocate import FirstComeFirstServed, Fluid
 from elastune.cluster.workload import Curve, Synthetic
 from elastune.messages import Config, Metrics
 from elastune.spec import Width
 
 WIDTHS: list[Width] = [1, 1, Fraction(1, 2), Fraction(1, 3)]
+SCALINGS = [None, {1 / 3: 0.5, 0.5: 0.7, 1: 1, 4: 3}]
+FLUID = [Fluid(), Fluid(as_published=True), Fluid(scaling={1 / 3: 0.6, 1: 1, 2: 1.9}), Fluid(2, 1)]
 
 
 class Unsteady(Synthetic):
@@ -55,11 +57,13 @@ def storms(draw: st.DrawFn) -> World:
     if name in TIMED:
         return timed_world(TIMED[name], **timed_limits(draw, devices), machines=9, price=1.0, **weather)
     budget_usd = draw(st.sampled_from([None, 30.0, 100.0]))
-    machines, width = draw(st.integers(1, 3)), draw(st.sampled_from(WIDTHS))
+    machines = draw(st.integers(1, 3))
     return world(
         ALGORITHMS[name],
-        allocator=FirstComeFirstServed(machines, width),
+        allocator=draw(st.sampled_from([FirstComeFirstServed(machines, width) for width in WIDTHS] + FLUID)),
         machines=machines,
+        scaling=draw(st.sampled_from(SCALINGS)),
+        resize_s=0.1,
         deadline_s=draw(st.sampled_from([None, 12.5, 40.0])),
         budget_usd=budget_usd,
         price=0.0 if budget_usd is None else 3600.0,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastune.allocate import Allocator, FirstComeFirstServed, Target, View
-from elastune.allocate.base import MachineView
+from elastune.allocate import Allocator, FirstComeFirstServed, Fluid, Target, View
+from elastune.allocate.base import MachineView, Steps
 from elastune.allocate.hypersched import SharedOut, Standing
 from elastune.allocate.planned import Planned
 from elastune.allocate.stepwise import Stepwise
@@ -21,7 +22,7 @@ from elastune.profile.cloud import Cloud
 from elastune.profile.job import JobProfile
 from elastune.profile.latency import constant
 from elastune.profile.scaling import Scaling
-from elastune.spec import Stage
+from elastune.spec import Limits, Stage, Terms
 
 PROFILE, CLOUD = JobProfile(constant(1.0), Scaling({1: 1, 2: 1.8, 4: 3})), Cloud("m", 2, 1.0, boot=constant(2.0))
 ALLOCATORS: dict[str, Callable[[], Allocator]] = {
@@ -30,12 +31,22 @@ ALLOCATORS: dict[str, Callable[[], Allocator]] = {
     "first come, first served, with a third of a device each": lambda: FirstComeFirstServed(2, Fraction(1, 3)),
     "shared out": lambda: SharedOut(2, 3, 9.0, 0.5, PROFILE.scaling, Standing({"r0": 3.0, "r2": 1.0, "w1": 2.0})),
 }
+
+
+def fluid(**options: Any) -> Fluid:
+    made = Fluid(**options)
+    made.setup(Terms(Limits(), 9, 1))
+    return made
+
+
 STAGES = (Stage(18, 0, 2), Stage(4, 2, 8), Stage(1, 8, 30))
 WITH_MACHINES: dict[str, Callable[[], Allocator]] = {
     **ALLOCATORS,
     "planned": lambda: Planned(STAGES, PROFILE, CLOUD, 9, Goal(40.0)),
     "planned once": lambda: Planned(STAGES, PROFILE, CLOUD, 9, Goal(), replan=False),
     "width by width": lambda: Stepwise(2, 2, 3.0, (1, 2, 4)),
+    "fluid": lambda: fluid(),
+    "fluid, as published": lambda: fluid(as_published=True, scaling={0.5: 0.7, 1: 1, 4: 3}),
 }
 """All of them: some ask for trials before there is a place for them, and the controller lets these wait."""
 every_allocator = pytest.mark.parametrize("name", ALLOCATORS)
@@ -57,6 +68,9 @@ moments = st.builds(
             machines=lambda pool: [MachineView(from_s, [f"r{k}"]) for k, from_s in enumerate(sorted(billed))],
             awaited=lambda pool: [1.0],
             spent_usd=lambda: sum(billed),
+            left=lambda trial: 3 + int(trial[1:]),
+            config=lambda trial: {"x": trial},
+            idle=lambda: int(view.free),
         ),
         steps,
     ),
@@ -89,8 +103,8 @@ def test_pickling_after_any_call_changes_nothing(name: str, seen: list[tuple[Vie
     straight, pickled = WITH_MACHINES[name](), WITH_MACHINES[name]()
     for at_s, (view, steps) in enumerate(seen):
         for width, seconds in steps:
-            straight.stepped(width, 1, seconds, first=False)
-            pickled.stepped(width, 1, seconds, first=False)
+            for allocator in (straight, pickled):
+                allocator.stepped(Steps("r0", width, 1, seconds, first=False))
         pickled = pickle.loads(pickle.dumps(pickled))
         target = straight.allocate(view, at_s)
         assert target == pickled.allocate(view, at_s)

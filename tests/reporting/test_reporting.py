@@ -289,7 +289,7 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it(
         with pytest.raises(ElastuneError, match=r"pandas.*elastune\[report\]"):
             make_frame(small)
     monkeypatch.delitem(sys.modules, "elastune.reporting.plots")
-    for module in ("plots", "plan_plots", "timed_plots", "comparison_plots"):
+    for module in ("plots", "plan_plots", "timed_plots", "comparison_plots", "utilisation_plots"):
         monkeypatch.delitem(sys.modules, f"elastune.reporting.{module}", raising=False)
         with pytest.raises(ElastuneError, match=r"matplotlib.*elastune\[report\]"):
             importlib.import_module(f"elastune.reporting.{module}")
@@ -298,7 +298,7 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it(
 def test_plots_are_written_and_the_same_run_gives_the_same_bytes(small: RunView, tmp_path: Path) -> None:
     once, again = plots.save_all(small, tmp_path / "a"), plots.save_all(small, tmp_path / "b")
     assert [path.name for path in once] == [path.name for path in again]
-    assert {path.suffix for path in once} == {".png", ".svg"} and len(once) == 8
+    assert {path.suffix for path in once} == {".png", ".svg"} and len(once) == 10
     for one, two in zip(once, again, strict=True):
         assert one.stat().st_size > 5000 and one.read_bytes() == two.read_bytes()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import ClassVar
 
 from elastune.algorithm.base import NOTHING, Actions, Algorithm, AlgorithmEvent, Ended
 from elastune.algorithm.halving import require_halving
@@ -70,6 +71,8 @@ class Rung:
 
 class ASHA(Algorithm):
     """Begins up to `n` trials (None: as many as the limits allow), rungs at r, r*eta, r*eta^2, ... and at last R."""
+
+    one_by_one: ClassVar[bool] = True
 
     def __init__(self, n: int | None, r: int, R: int, eta: int = 3) -> None:
         require_halving(1, r, R, eta)

@@ -117,6 +117,8 @@ class Algorithm(ABC):
 
     searcher: ClassVar[str] = "random"
     """The searcher it is meant to be used with, by name: taken where the user gives none."""
+    one_by_one: ClassVar[bool] = False
+    """Whether trials begin one by one, whenever there is a place, and not in groups that are done together."""
     _source: TrialSource
 
     def setup(self, source: TrialSource) -> None:

@@ -60,6 +60,7 @@ class BOHB(Algorithm):
     """
 
     searcher: ClassVar[str] = "bohb"
+    one_by_one: ClassVar[bool] = True
 
     def __init__(self, R: int, r: int = 1, eta: int = 3, n: int | None = None) -> None:
         require_halving(1, r, R, eta)

@@ -2,5 +2,6 @@
 
 from elastune.allocate.base import Allocator, Target, View
 from elastune.allocate.fifo import FirstComeFirstServed
+from elastune.allocate.fluid import Fluid
 
-__all__ = ["Allocator", "FirstComeFirstServed", "Target", "View"]
+__all__ = ["Allocator", "FirstComeFirstServed", "Fluid", "Target", "View"]

@@ -5,17 +5,32 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from elastune.messages import Planned
-from elastune.spec import Width
+from elastune.messages import Config, Planned
+from elastune.spec import Terms, Width
 
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """A machine that can be used: since when it is paid for, and the trials on it."""
+    """A machine that can be used: since when it is paid for, the trials on it, and how many devices it has."""
 
     billed_from_s: float
     trials: Collection[str]
+    devices: int = 1
+
+
+class Steps(NamedTuple):
+    """Iterations that a trial has reported: how many since its last report, and how long they took. `sharing` trials
+    were on its device. The first since it was started or resized have that in them too.
+    """
+
+    trial: str
+    width: Width
+    number: int
+    seconds: float
+    first: bool
+    sharing: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +43,9 @@ class View:
     asked for, because most allocators do without. While a journal is replayed, `recorded` gives the plan that was made
     at this point, to be taken instead of a new one. `failed` has the trials that will be tried again in a while, and
     `width` says what the algorithm wants a trial to have; None: what the allocator sees fit. `leaving` has those that
-    hold devices and were told to leave them.
+    hold devices and were told to leave them. `left` says how many iterations a trial has until the end of its run, if
+    that is known, `config` what it trains, `one_by_one` whether its algorithm begins trials one by one and not in
+    groups, and `mates` the trials on its device, with itself. `idle` is how many devices nobody is on.
     """
 
     free: Width
@@ -42,6 +59,13 @@ class View:
     failed: Callable[[], Iterable[str]] = lambda: ()
     width: Callable[[str], Width | None] = lambda trial: None
     leaving: Callable[[], Iterable[str]] = lambda: ()
+    left: Callable[[str], int | None] = lambda trial: None
+    config: Callable[[str], Config] = lambda trial: {}
+    one_by_one: Callable[[str], bool] = lambda trial: False
+    mates: Callable[[str], Collection[str]] = lambda trial: (trial,)
+    idle: Callable[[], int] = lambda: 0
+    experiment: Callable[[str], str] = lambda trial: ""
+    priorities: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +100,24 @@ class Allocator(ABC):
 
     width: Width = 1
     """What a new trial gets: the algorithm is asked for as many as there is a place for."""
+    extra: int = 0
+    """How many more than there is a place for."""
     all_at_once: bool = False
     """Whether the algorithm is asked for everything it has from the beginning: machines follow the trials."""
+
+    apart: bool = False
+    """Whether trials with a part of a device are put where the fewest are, and not together."""
+
+    def setup(self, terms: Terms) -> None:  # noqa: B027  most are told all in their constructor
+        """Called once, before anything else, with the machines that can be had and what is known of the training."""
 
     @abstractmethod
     def allocate(self, view: View, at_s: float) -> Target:
         """Asked whenever a trial came or went, or a machine did."""
 
-    def stepped(self, width: Width, steps: int, seconds: float, first: bool) -> None:  # noqa: B027  most do not care
-        """Told how long some iterations of a trial took; the first since it was started or resized have that in them
-        too.
-        """
+    def improved(self, trial: str, trained_s: float, at_s: float) -> None:  # noqa: B027  most do not care
+        """Told when a trial is better than all before, and how long it has trained for that."""
+
+    def stepped(self, steps: Steps) -> bool:
+        """Told how long iterations took. Says whether it wants to be asked at once, because it thinks otherwise now."""
+        return False

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from elastune.allocate.base import Allocator, Target, View
+from elastune.allocate.base import Allocator, Steps, Target, View
 from elastune.place import machines_needed
 from elastune.spec import Width
 
@@ -63,9 +63,10 @@ class SharedOut(Allocator):
         whole = range(2 * devices, machines * devices + 1, devices)
         self._usable = (*range(1, devices + 1), *whole)
 
-    def stepped(self, width: Width, steps: int, seconds: float, first: bool) -> None:
-        if width == 1:
-            self._standing.stepped(max(0.0, seconds - first * self.start_s) / steps)
+    def stepped(self, steps: Steps) -> bool:
+        if steps.width == 1:
+            self._standing.stepped(max(0.0, steps.seconds - steps.first * self.start_s) / steps.number)
+        return False
 
     def allocate(self, view: View, at_s: float) -> Target:
         waiting = sorted(view.waiting, key=lambda trial: -self._held.get(trial, 0))

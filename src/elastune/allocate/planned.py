@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from elastune.allocate.base import Allocator, Target, View
+from elastune.allocate.base import Allocator, Steps, Target, View
 from elastune.cost import SECONDS_PER_HOUR
 from elastune.errors import Infeasible
 from elastune.messages import Planned as PlanMade
@@ -92,15 +92,17 @@ class Planned(Allocator):
             for number, bracket in enumerate(self._brackets)
         ]
 
-    def stepped(self, width: Width, steps: int, seconds: float, first: bool) -> None:
-        if first:
+    def stepped(self, steps: Steps) -> bool:
+        seconds = steps.seconds
+        if steps.first:
             start_s = self.profile.start.expected_s + self.profile.cold_start.expected_s
             if start_s > TELLING * seconds:
-                return
+                return False
             seconds -= self.profile.start.expected_s
         if seconds > 0:
-            before, total_s = self._measured.get(width, (0, 0.0))
-            self._measured[width] = (before + steps, total_s + seconds)
+            before, total_s = self._measured.get(steps.width, (0, 0.0))
+            self._measured[steps.width] = (before + steps.number, total_s + seconds)
+        return False
 
     # ------------------------------------------------------------------------------------------------------- executing
 

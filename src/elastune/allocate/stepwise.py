@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elastune.allocate.base import Allocator, Target, View
+from elastune.allocate.base import Allocator, Steps, Target, View
 from elastune.plan.model import machines_for
-from elastune.spec import Width, require_int, require_number
+from elastune.spec import require_int, require_number
 
 LEAST_STEPS = 3
 """A width is measured until all its trials together have made so many steps for each of them, however long that takes:
@@ -41,9 +41,10 @@ class Stepwise(Allocator):
         self._steps = 0
         self._begun_again = False
 
-    def stepped(self, width: Width, steps: int, seconds: float, first: bool) -> None:
-        if 0 <= self._phase < len(self.widths) and width == self.widths[self._phase]:
-            self._steps += steps
+    def stepped(self, steps: Steps) -> bool:
+        if 0 <= self._phase < len(self.widths) and steps.width == self.widths[self._phase]:
+            self._steps += steps.number
+        return False
 
     def allocate(self, view: View, at_s: float) -> Target:
         if self._phase < 0 and len(view.machines(0)) < self.machines:

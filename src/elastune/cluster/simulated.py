@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -21,7 +22,7 @@ from elastune.spec import require_int, require_number
 
 
 def perfect_speedup(width: float) -> float:
-    """Two devices train twice as fast as one, and each of two trials that share one half as fast."""
+    """Two devices train twice as fast as one, and each of two trials that are on one half as fast."""
     return float(width)
 
 
@@ -88,7 +89,8 @@ class _Running:
     iteration: int
     saved_s: float
     slots: tuple[m.Slot, ...]
-    width: float
+    shares: bool
+    """Whether others may be on its device."""
     step_began_s: float = 0.0
     told: m.ResizeTrial | None = None
     asked_to: Literal["go on", "pause", "stop"] = "go on"
@@ -113,6 +115,8 @@ class SimulatedCluster:
     _counter: int = 0
     _nodes: dict[str, bool] = field(default_factory=dict)
     _trials: dict[str, _Running] = field(default_factory=dict)
+    _on: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """How many of the trials that have a part of a device are on each."""
     _newest: dict[str, m.Checkpoint] = field(default_factory=dict)
     _damaged: set[str] = field(default_factory=set)
     _events: list[m.AnyEvent] = field(default_factory=list)
@@ -142,13 +146,14 @@ class SimulatedCluster:
 
     def submit(self, commands: Sequence[m.AnyCommand]) -> None:
         request_s: float | None = None  # machines that are asked for together come from one request
+        starting: list[_Running] = []
         for command in commands:
             if command.id <= self._last_id:
                 continue
             self._last_id = command.id
             match command:
                 case m.StartTrial():
-                    self._start(command)
+                    starting += self._start(command)
                 case m.ResizeTrial():
                     self._resize(command)
                 case m.PauseTrial() | m.StopTrial():
@@ -166,6 +171,9 @@ class SimulatedCluster:
                     self._remove(command.node)
                 case m.DropCheckpoint():
                     self._damaged.discard(command.checkpoint.path)
+        for running in starting:  # when all are where they shall be
+            start = running.command
+            self._next_step(running, self._draw_s(self.start_s, f"start {start.trial} {start.attempt}"))
 
     def inventory(self) -> m.Inventory:
         running = {trial: running.command.attempt for trial, running in self._trials.items()}
@@ -226,23 +234,23 @@ class SimulatedCluster:
         self._nodes.pop(node, None)
         on_node = [t for t, running in self._trials.items() if any(slot.node == node for slot in running.slots)]
         for trial in on_node:
-            del self._trials[trial]
+            self._vacate(self._trials.pop(trial))
 
     # --------------------------------------------------------------------------------------------------------- trials
 
-    def _start(self, command: m.StartTrial) -> None:
+    def _start(self, command: m.StartTrial) -> list[_Running]:
         if any(slot.node not in self._nodes for slot in command.slots):
-            return
+            return []
         if command.checkpoint is not None and command.checkpoint.path in self._damaged:
             self._at(self.now_s, self._report_damage, command)
-            return
+            return []
         curve, offset = self.workload.curve(command.config), self.stragglers.offset(command.trial, command.attempt)
-        width = _width(command)
-        running = _Running(command, curve, offset, command.iteration, self.now_s, command.slots, width)
+        running = _Running(command, curve, offset, command.iteration, self.now_s, command.slots, command.share < 1)
         self._trials[command.trial] = running
+        self._occupy(running)
         if command.until_s is not None:
             self._at(max(self.now_s, command.until_s + ROUNDING_S), self._kill, running, "its time is over", False)
-        self._next_step(running, self._draw_s(self.start_s, f"start {command.trial} {command.attempt}"))
+        return [running]
 
     def _report_damage(self, command: m.StartTrial) -> None:
         assert command.checkpoint is not None
@@ -251,7 +259,8 @@ class SimulatedCluster:
 
     def _next_step(self, running: _Running, after_s: float) -> None:
         command, iteration = running.command, running.iteration + 1
-        step_s = self.workload.step_s(command.config, iteration) / self.speedup(running.width)
+        width = len(running.slots) if not running.shares else 1 / self._on[_device(running)]
+        step_s = self.workload.step_s(command.config, iteration) / self.speedup(width)
         step_s *= self.stragglers.factor(running.offset, iteration)
         running.step_began_s = self.now_s + after_s
         self._at(running.step_began_s + step_s, self._step, running)
@@ -294,7 +303,7 @@ class SimulatedCluster:
 
     def _leave(self, event: type[m.TrialPaused] | type[m.TrialReturned], running: _Running) -> None:
         command = running.command
-        del self._trials[command.trial]
+        self._vacate(self._trials.pop(command.trial))
         self._events.append(event(command.trial, command.attempt, running.iteration, self._save(running)))
 
     def _resize(self, command: m.ResizeTrial) -> None:
@@ -308,10 +317,21 @@ class SimulatedCluster:
         if any(slot.node not in self._nodes for slot in told.slots):
             self._kill(running, "the machine it should move to is gone", fault=False)
             return
-        running.slots, running.width, running.told = told.slots, _width(told), None
+        self._vacate(running)
+        running.slots, running.shares, running.told = told.slots, told.share < 1, None
+        self._occupy(running)
         saved = self._save(running)
         self._events.append(m.TrialResized(command.trial, command.attempt, running.slots, running.iteration, saved))
         self._next_step(running, self.resize_s)
+
+    def _occupy(self, running: _Running) -> None:
+        """A trial is as fast as the number on its device lets it be when it begins a step."""
+        if running.shares:
+            self._on[_device(running)] += 1
+
+    def _vacate(self, running: _Running) -> None:
+        if running.shares:
+            self._on[_device(running)] -= 1
 
     def _ask(self, command: m.PauseTrial | m.StopTrial) -> None:
         running = self._trials.get(command.trial)
@@ -325,9 +345,9 @@ class SimulatedCluster:
     def _kill(self, running: _Running, reason: str, fault: bool = True) -> None:
         command = running.command
         if self._trials.get(command.trial) is running:
-            del self._trials[command.trial]
+            self._vacate(self._trials.pop(command.trial))
             self._events.append(m.TrialLost(command.trial, command.attempt, reason, fault))
 
 
-def _width(command: m.StartTrial | m.ResizeTrial) -> float:
-    return len(command.slots) if command.share == 1 else command.share
+def _device(running: _Running) -> tuple[str, int]:
+    return running.slots[0].node, running.slots[0].device

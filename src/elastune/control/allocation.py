@@ -78,7 +78,7 @@ class Allocation:
 
     def _ask_for_more(self) -> None:
         """As many trials as there is a place for; at least one if there is nothing else to do."""
-        room = self._fleet.room(to_width("the allocator's width", self._allocator.width))
+        room = self._fleet.room(to_width("the allocator's width", self._allocator.width)) + self._allocator.extra
         everything = self._allocator.all_at_once
         while (wanted := room - len(self._schedule.waiting)) > 0 or self._idle or everything:
             if not self._runs.ask_for_more(max(wanted, 1)):
@@ -98,6 +98,11 @@ class Allocation:
             lambda: (trial for trial in self._runs.timers.retried if not trials[trial].over),
             lambda trial: trials[trial].run.width,
             lambda: (trial for trial in schedule.widths if trials[trial].leaving),
+            lambda trial: trials[trial].left,
+            lambda trial: trials[trial].config,
+            lambda trial: self._runs.one_by_one,
+            lambda trial: schedule.mates(trials[trial]),
+            lambda: self._fleet.idle,
         )
         target = self._allocator.allocate(view, at_s)
         for machines in target.by_pool.values():

@@ -40,7 +40,7 @@ class Controller:
         self.trials: dict[str, Trial] = {}
         self._source = source
         self._answer = answer = Answer()
-        self.fleet = fleet = Fleet(settings.limits, answer)
+        self.fleet = fleet = Fleet(settings.limits, answer, allocator.apart)
         schedule = Schedule(self.trials, fleet, answer)
         self._course = course = Course(settings.grace_s, self.trials, fleet, schedule, answer)
         self._runs = runs = TrialRuns(settings, algorithm, source, self.trials, schedule, course, answer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from elastune.control.answer import Answer
 from elastune.control.pool import Pool
@@ -16,12 +17,12 @@ from elastune.spec import Limits, Width
 class Fleet:
     """A machine is held from when it is asked for until it is given back or lost. No name is used twice."""
 
-    def __init__(self, limits: Limits, answer: Answer) -> None:
+    def __init__(self, limits: Limits, answer: Answer, apart: bool = False) -> None:
         self.spending = Spending(limits)
         self.limit = self.spending.limit(0.0)
         """When the first limit is reached with the machines that are held now, which it is, and how to say it."""
         self.nodes: dict[str, Node] = {}
-        self.pools: defaultdict[int, Pool] = defaultdict(Pool)
+        self.pools: defaultdict[int, Pool] = defaultdict(partial(Pool, apart))
         self._answer = answer
         self._pool_of: dict[str, Pool] = {}
         self._asked_for = 0
@@ -30,6 +31,11 @@ class Fleet:
     def free(self) -> Width:
         """What nobody holds: whole devices, and what is left of those that trials share."""
         return sum(pool.free.capacity for pool in self.pools.values())
+
+    @property
+    def idle(self) -> int:
+        """Devices that nobody is on."""
+        return sum(len(pool.free) for pool in self.pools.values())
 
     def room(self, width: Width) -> int:
         return sum(pool.free.room(width) for pool in self.pools.values())

@@ -14,11 +14,11 @@ from elastune.spec import Width, share_of
 
 
 class Pool:
-    def __init__(self) -> None:
+    def __init__(self, apart: bool = False) -> None:
         self.nodes: dict[str, Node] = {}
         self._going: dict[str, Node] = {}
         """Those that are draining or closing."""
-        self.free = FreeSlots()
+        self.free = FreeSlots(apart)
 
     # ----------------------------------------------------------------------------------------------------- machines
 
@@ -72,7 +72,7 @@ class Pool:
     def ready_machines(self) -> list[MachineView]:
         """Those that can be used and are not given up, the oldest first."""
         return [
-            MachineView(node.billed_from_s, node.trials)
+            MachineView(node.billed_from_s, node.trials, node.devices)
             for node in self.nodes.values()
             if node.devices and node.id not in self._going
         ]

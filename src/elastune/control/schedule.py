@@ -90,6 +90,18 @@ class Schedule:
             self._moves = {}
         return bool(self._moves)
 
+    def sharing(self, trial: Trial) -> int:
+        """How many trials are on its device."""
+        return self._pool(trial).free.trials_on(trial.slots[0]) if trial.width < 1 else 1
+
+    def mates(self, trial: Trial) -> list[str]:
+        """The trials on its device, with itself."""
+        slot = trial.slots[0]
+        others = self._fleet.nodes[slot.node].trials
+        return sorted(
+            t for t in others if any((slot.node, slot.device) == (s.node, s.device) for s in self._trials[t].slots)
+        )
+
     def places(self, pool: int, target: Target) -> tuple[dict[str, Width], dict[str, tuple[Slot, ...]]]:
         """Of the trials that hold slots and shall go on: what they are to have, and where they are or will be."""
         ours = [self._trials[trial_id] for trial_id in self._in_pool(pool, self.widths)]

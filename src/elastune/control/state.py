@@ -46,6 +46,11 @@ class Trial:
     checkpoints: list[Checkpoint] = field(default_factory=list)
 
     @property
+    def left(self) -> int | None:
+        """Iterations until the end of its run, if that is known."""
+        return None if self.run.until is None else self.run.until - self.iteration
+
+    @property
     def over(self) -> bool:
         return self.status in OVER
 

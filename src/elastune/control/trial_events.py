@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from elastune import messages as m
-from elastune.allocate.base import Allocator
+from elastune.allocate.base import Allocator, Steps
 from elastune.control.answer import Answer
 from elastune.control.course import Course
 from elastune.control.fleet import Fleet
@@ -97,8 +97,8 @@ class TrialEvents:
                 self._course.end("failed", _no_metric(metric, event))
         elif not math.isfinite(value):
             self._runs.fail(trial, f"{metric}={value} at iteration {event.iteration}: must be a finite number")
-        else:
-            self._runs.count(trial, value if self._settings.mode == "min" else -value)
+        elif self._runs.count(trial, value if self._settings.mode == "min" else -value):
+            self._allocator.improved(trial.id, trial.trained_s, self._answer.at_s)
 
     def _measure(self, trial: Trial) -> float:
         """How long the trial has trained since its last report. Reports that came in one turn share that time."""
@@ -108,7 +108,10 @@ class TrialEvents:
         if self._measures and (first or at_s > since_s):
             if self._together is None:
                 self._together = Counter(each.trial for each in self._events if isinstance(each, m.TrialReported))
-            self._allocator.stepped(trial.width, self._together[trial.id], at_s - since_s, first)
+            sharing = self._schedule.sharing(trial)
+            steps = Steps(trial.id, trial.width, self._together[trial.id], at_s - since_s, first, sharing)
+            if self._allocator.stepped(steps):
+                self._answer.changed = True
         return at_s - since_s
 
     def _on_checkpointed(self, event: m.TrialCheckpointed) -> None:

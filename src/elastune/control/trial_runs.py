@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import msgspec
@@ -42,6 +43,8 @@ class TrialRuns:
         self._settings, self._algorithm, self._source = settings, algorithm, source
         self._trials, self._schedule, self._course, self._answer = trials, schedule, course, answer
         self._failed = 0
+        self.best_loss = math.inf
+        self.one_by_one = algorithm.one_by_one
         self._last_failure = ""
 
     # --------------------------------------------------------------------------------------------------- to the queue
@@ -94,8 +97,8 @@ class TrialRuns:
 
     # -------------------------------------------------------------------------------------------------- on the devices
 
-    def count(self, trial: Trial, loss: float) -> None:
-        """A report of an iteration that is new."""
+    def count(self, trial: Trial, loss: float) -> bool:
+        """A report of an iteration that is new. Says whether no trial was so good before."""
         self.reports += 1
         trial.loss = loss
         if trial.best_loss is None or loss < trial.best_loss:
@@ -106,6 +109,8 @@ class TrialRuns:
         if trial.run.until_s is not None and trial.iteration.bit_count() == 1:
             self._observe(trial, trains=True)
         self._tell(Reported(trial.id, trial.iteration, loss, trial.trained_s))
+        best, self.best_loss = self.best_loss, min(self.best_loss, loss)
+        return loss < best
 
     def left(self, trial: Trial) -> None:
         """It holds no slots any more, whatever the reason."""

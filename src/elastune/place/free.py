@@ -37,10 +37,12 @@ class _Machine:
 
 class FreeSlots:
     """What no trial holds of the devices of all usable machines. A whole device costs O(log machines), several
-    O(machines), a part of one O(devices that are shared and have room).
+    O(machines), a part of one O(devices that are shared and have room). With `apart` trials with a part of a device are
+    put where the fewest are: on a device of their own as long as there is one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, apart: bool = False) -> None:
+        self._apart = apart
         self._machines: dict[str, _Machine] = {}
         self._queue: list[tuple[int, str]] = []
         """Machines that may have a free device, the newest first; who has not, or is gone, is skipped."""
@@ -105,6 +107,11 @@ class FreeSlots:
     def machines(self) -> dict[str, int]:
         """The devices of the machines of which something can be handed out, in the order in which they came."""
         return {node: machine.devices for node, machine in self._machines.items() if not machine.closed}
+
+    def trials_on(self, slot: Slot) -> int:
+        """How many trials are on the device of a slot that somebody holds."""
+        machine = self._machines.get(slot.node)
+        return len(machine.lanes.get(slot.device, (slot,))) if machine is not None else 1
 
     def in_use(self, node: str) -> int:
         """Devices of a machine that somebody is on."""
@@ -207,8 +214,8 @@ class FreeSlots:
 
     def _take_part(self, share: Fraction) -> tuple[Slot, ...] | None:
         fitting = [(room, place) for place, room in self._room.items() if room >= share]
-        if fitting:
-            _, (_, node, device) = min(fitting)
+        if fitting and not (self._apart and self._count):
+            _, (_, node, device) = min(fitting, key=lambda fit: (-fit[0] if self._apart else fit[0], fit[1]))
         elif (whole := self._take_first()) is not None:
             node, device = whole[0].node, whole[0].device
         else:

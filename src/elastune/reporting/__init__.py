@@ -9,6 +9,7 @@ from elastune.reporting.frame import dataframe, reports_frame
 from elastune.reporting.ledger import ledger, ledger_dict, ledger_table
 from elastune.reporting.progress import Progress
 from elastune.reporting.tables import best_table, devices_table, summary, summary_dict, trial_dicts, trials_table
+from elastune.reporting.utilisation import utilisation, utilisation_dict
 
 __all__ = [
     "Progress",
@@ -23,4 +24,6 @@ __all__ = [
     "summary_dict",
     "trial_dicts",
     "trials_table",
+    "utilisation",
+    "utilisation_dict",
 ]

@@ -7,7 +7,7 @@ run always gives the same bytes. Shades differ in lightness too, so that a print
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
@@ -15,6 +15,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 from elastune.errors import ElastuneError, SpecError
 from elastune.record.projection import Busy, RunView, TrialView
 from elastune.reporting.tables import number, ranked
+from elastune.reporting.utilisation import utilisation
 from elastune.units import format_duration, format_money
 
 try:
@@ -84,7 +85,7 @@ def timeline(view: RunView) -> Figure:
     rows = _device_rows(view)
     figure = Figure(figsize=(10, min(max(2.4, 1.5 + 0.3 * len(rows)), 9.5)), layout="constrained")
     axes = figure.add_subplot()
-    unit_s = _time_axis(axes, view)
+    unit_s = time_axis(axes, view)
     held = [
         Rectangle((use.from_s / unit_s, rows[use.node, 0] - 0.5), (use.to_s - use.from_s) / unit_s, use.devices)
         for use in view.machines
@@ -93,18 +94,18 @@ def timeline(view: RunView) -> Figure:
     axes.add_collection(PatchCollection(held, facecolor=HELD_COLOUR, edgecolor="none"))
     axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
-    _name_machines(axes, rows)
+    name_machines(axes, list(rows))
     bars = _bars(view, rows)
     colours = _colours(view, figure, axes, {bar.busy.trial for bar in bars})
     _draw_bars(axes, bars, colours, unit_s)
     _mark_ends(figure, axes, bars, unit_s)
-    _limit(axes, view.started.deadline_s, view.at_s, unit_s, "deadline")
+    draw_limit(axes, view.started.deadline_s, view.at_s, unit_s, "deadline")
     _label_bars(figure, axes, bars, colours, unit_s)
-    busy = view.utilisation()
-    who = f"{_count(len(view.trials), 'trial')} on {_count(len(rows), 'device')}"
+    busy = utilisation(view).busy
+    who = f"{plural(len(view.trials), 'trial')} on {plural(len(rows), 'device')}"
     axes.set_title(who if busy is None else f"{who}: {busy:.0%} busy")
     if not bars:
-        _nothing(axes, "no trial has started yet")
+        draw_message(axes, "no trial has started yet")
     return figure
 
 
@@ -114,10 +115,10 @@ def best_so_far(view: RunView, against: Literal["time", "cost"] = "time") -> Fig
     figure = Figure(figsize=(8, 4.2), layout="constrained")
     axes = figure.add_subplot()
     points = view.best_so_far
-    unit = _time_axis(axes, view) if against == "time" else _cost_axis(axes, view)
+    unit = time_axis(axes, view) if against == "time" else _cost_axis(axes, view)
     if not points:
         axes.set_title(f"Best {view.started.metric} so far")
-        _nothing(axes, f"no {view.started.metric} has been reported yet")
+        draw_message(axes, f"no {view.started.metric} has been reported yet")
         return figure
     reports = [r for trial in view.trials.values() for r in _counted(view, trial)]
     at_s, _, values = np.array(reports).T
@@ -131,9 +132,9 @@ def best_so_far(view: RunView, against: Literal["time", "cost"] = "time") -> Fig
     axes.plot(steps[-1], best[-1], "o", color=BEST_COLOUR, markersize=6)
     _value_axis(axes, view, values)
     if against == "time":
-        _limit(axes, view.started.deadline_s, view.at_s, unit, "deadline")
+        draw_limit(axes, view.started.deadline_s, view.at_s, unit, "deadline")
     else:
-        _limit(axes, view.started.budget_usd, now, 1.0, "budget")
+        draw_limit(axes, view.started.budget_usd, now, 1.0, "budget")
     figure.legend(loc="outside lower right", ncols=2, markerscale=1.8)
     last = points[-1]
     after = f"after {format_duration(last.at_s)} for {format_money(last.cost_usd)}"
@@ -151,7 +152,7 @@ def learning_curves(view: RunView) -> Figure:
     curves = {trial.id: [r[1:] for r in found] for trial in ranked(view) if (found := _counted(view, trial))}
     if view.best is None:
         axes.set_title(f"Learning curves of {view.started.metric}")
-        _nothing(axes, f"no {view.started.metric} has been reported yet")
+        draw_message(axes, f"no {view.started.metric} has been reported yet")
         return figure
     values = np.array([value for curve in curves.values() for _, value in curve])
     axes.set_xlim(0, max(iteration for curve in curves.values() for iteration, _ in curve) * 1.02 + 0.2)
@@ -172,15 +173,18 @@ def learning_curves(view: RunView) -> Figure:
     _value_axis(axes, view, values)
     figure.legend(handles=handles, loc="outside lower right", ncols=4)
     where = f"{view.started.metric} {number(top.value)} at iteration {top.iteration}"
-    axes.set_title(f"{top.trial} is the best of {_count(len(view.trials), 'trial')}: {where}")
+    axes.set_title(f"{top.trial} is the best of {plural(len(view.trials), 'trial')}: {where}")
     return figure
 
 
 @styled
 def save_all(view: RunView, folder: str | Path) -> list[Path]:
     """Every plot as PNG and as SVG; the same run gives the same bytes."""
+    from elastune.reporting.utilisation_plots import busy_devices  # it draws with what is defined here
+
     figures = {
         "timeline": timeline(view),
+        "utilisation": busy_devices(view),
         "best_by_time": best_so_far(view, "time"),
         "best_by_cost": best_so_far(view, "cost"),
         "learning_curves": learning_curves(view),
@@ -211,7 +215,7 @@ def time_unit(longest_s: float) -> tuple[float, str]:
     return next(unit for unit in TIME_UNITS if longest_s >= 3 * unit[0] or unit[1] == "s")
 
 
-def _time_axis(axes: Axes, view: RunView) -> float:
+def time_axis(axes: Axes, view: RunView) -> float:
     """Label the x axis with the unit that gives handy numbers; the answer is its length in seconds."""
     unit_s, name = time_unit(view.at_s)
     axes.set_xlabel(f"time since the start ({name})")
@@ -240,14 +244,14 @@ def _value_axis(axes: Axes, view: RunView, values: np.ndarray) -> None:
     best, usual, worst = badness.min(), np.percentile(badness, 95), badness.max()
     if worst - best > 2.5 * (usual - best) > 0:
         beyond = int((badness > usual + 0.1 * (usual - best)).sum())
-        axes.set_ylabel(f"{view.started.metric} ({_count(beyond, 'report')} beyond the axis)")
+        axes.set_ylabel(f"{view.started.metric} ({plural(beyond, 'report')} beyond the axis)")
         worst = usual + 0.1 * (usual - best)
     margin = 0.05 * (worst - best) or 0.05 * abs(best) or 1.0
     bottom, top = sorted((sign * (best - margin), sign * (worst + margin)))
     axes.set_ylim(bottom, top)
 
 
-def _limit(axes: Axes, limit: float | None, now: float, unit: float, name: str) -> None:
+def draw_limit(axes: Axes, limit: float | None, now: float, unit: float, name: str) -> None:
     """A line at the deadline or budget, unless it is so far off that it would squeeze the run into a corner."""
     if limit is None:
         return
@@ -265,7 +269,7 @@ def _limit(axes: Axes, limit: float | None, now: float, unit: float, name: str) 
     )  # fmt: skip
 
 
-def _nothing(axes: Axes, text: str) -> None:
+def draw_message(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="#707070")
     axes.set_yticks([])
 
@@ -282,7 +286,7 @@ def _counted(view: RunView, trial: TrialView) -> list[tuple[float, int, float]]:
     return [(r.at_s, r.iteration, value) for r in trial.reports if (value := view.metric_of(r.metrics)) is not None]
 
 
-def _count(n: int, name: str) -> str:
+def plural(n: int, name: str) -> str:
     return f"{n:,} {name}{'' if n == 1 else 's'}"
 
 
@@ -337,12 +341,13 @@ def _bars(view: RunView, rows: dict[Device, int]) -> list[_Bar]:
     return bars
 
 
-def _name_machines(axes: Axes, rows: dict[Device, int]) -> None:
+def name_machines(axes: Axes, rows: Sequence[Device]) -> None:
     """Every device by name if they are few, else one name per machine; a thin line between machines."""
-    groups = [(node, [rows[d] for d in devices]) for node, devices in itertools.groupby(rows, key=lambda d: d[0])]
+    by_node = itertools.groupby(range(len(rows)), key=lambda row: rows[row][0])
+    groups = [(node, list(places)) for node, places in by_node]
     every = -(-len(groups) // MOST_NAMES)
     if len(rows) <= MOST_DEVICE_NAMES:
-        axes.set_yticks(list(rows.values()), [f"{node} / {device}" for node, device in rows])
+        axes.set_yticks(range(len(rows)), [f"{node} / {device}" for node, device in rows])
         axes.set_ylabel("machine / device")
     elif groups:
         named = groups[::every]

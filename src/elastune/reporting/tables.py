@@ -12,6 +12,7 @@ from rich.text import Text
 
 from elastune.record.projection import Busy, RunView, TrialView, busy_device_s
 from elastune.reporting.forecast import forecast_dict, forecast_text
+from elastune.reporting.utilisation import utilisation
 from elastune.units import format_device_time, format_duration, format_money
 
 STYLES = {
@@ -121,7 +122,7 @@ def _table(*columns: str) -> Table:
 
 
 def summary_dict(view: RunView) -> dict[str, Any]:
-    started, best = view.started, view.best
+    started, best, use = view.started, view.best, utilisation(view)
     return {
         "name": started.name,
         "status": view.status,
@@ -147,8 +148,8 @@ def summary_dict(view: RunView) -> dict[str, Any]:
         "budget_device_s": started.budget_device_s,
         "forecast": forecast_dict(view),
         "machines": len(view.machines),
-        "busy_device_s": view.busy_device_s(),
-        "utilisation": view.utilisation(),
+        "busy_device_s": use.busy_device_s,
+        "utilisation": use.busy,
         "notes": [{"level": note.level, "text": note.text} for note in view.notes],
     }
 
@@ -236,11 +237,13 @@ def cost_text(view: RunView) -> str:
 
 
 def _devices_text(view: RunView) -> str:
-    utilisation = view.utilisation()
-    if utilisation is None:
+    use = utilisation(view)
+    if use.busy is None:
         return "none yet"
-    machines = len({use.node for use in view.machines})
-    return f"{utilisation:.0%} busy, on {machines} machine{'s' * (machines != 1)}"
+    machines = len({device.machine for device in use.devices})
+    booting = f", booting {use.booting:.0%}" if use.booting else ""
+    on = f"on {machines} machine{'s' * (machines != 1)}"
+    return f"busy {use.busy:.0%} of the time they were paid for{booting}, {on}"
 
 
 def _varying(configs: list[dict[str, Any]]) -> list[str]:

@@ -1,0 +1,274 @@
+"""How fast trials train, measured while they do: what a step takes on one device, and what packing and spreading cost.
+
+Trials differ, so widths are compared within a trial: what its steps took at one width and at another tells by how much
+the second is slower, whatever the trial is. Where no trial has been at both, its configuration must do. All that was
+seen is brought together by least squares; what was known before counts like a few steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import combinations
+
+from elastune.allocate.base import Steps
+from elastune.allocate.overheads import Overheads, most_packed, widest
+from elastune.messages import Config
+from elastune.profile.run_times import FEW, RunTimes
+from elastune.profile.scaling import Scaling
+from elastune.spec import Width
+
+TELLING = 2.0
+"""So many steps at a width tell what it is worth."""
+FIRST = 0.25
+"""What a first step counts for, which has the beginning in it."""
+BEFORE = 2.0
+"""For how many steps what was known before the run counts."""
+BY_CONFIG = 0.3
+"""For how many steps each one counts that can only be compared by configuration."""
+RECENT = 0.9
+"""What earlier steps count against a new one: a machine gets hot, data get longer."""
+DRIFT = 0.2
+"""A trial whose steps take so much more or less, as a logarithm, than when devices were last shared out is news."""
+FADING = 0.98
+"""What trials that have left count for, trial by trial."""
+PACKING, SPREADING = 0.05, 0.1
+"""The marginal benefit that one more trial on a device must have (O_th in the paper), and one more device for one."""
+GROWTH = 1.25
+"""Configurations are looked at again when there are so many times as many trials: all fits together cost few."""
+MOST_TRIALS = 2_000
+"""So many configurations tell how long steps take; more tell nothing new."""
+UNKNOWN_BETA = 1.1
+"""How spreading is thought to go until it is tried."""
+
+
+@dataclass(slots=True)
+class _Mean:
+    weight: float = 0.0
+    log_s: float = 0.0
+    known_s: float | None = None
+    """What it was when it was last news."""
+
+    def add(self, weight: float, log_s: float) -> None:
+        old = self.weight * RECENT
+        self.weight = old + weight
+        self.log_s = (old * self.log_s + weight * log_s) / self.weight
+
+
+@dataclass(slots=True)
+class _Trial:
+    config: Config
+    sharing: int = 1
+    usual: tuple[int, float] = (-1, 0.0)
+    """What its configuration tells, and of how many trials that was learnt."""
+    means: dict[int, _Mean] = field(default_factory=dict)
+    """By mode."""
+
+
+_Pair = tuple[int, int]
+"""Two modes: w on so many devices, -k where k trials were on one."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """At most `most` trials are packed, none is spread over more than `widest` devices. `before` has the speed-ups that
+    were known before the run: on w devices, and at -k with k trials on one. Without `by_config` trials that were not
+    measured take as long as the others.
+    """
+
+    most: int
+    widest: int
+    before: Mapping[int, float] = field(default_factory=dict)
+    by_config: bool = True
+    resize_s: float = 0.1
+    """What being started or resized takes besides the steps: measured too."""
+    _trials: dict[str, _Trial] = field(default_factory=dict)
+    _left: dict[_Pair, tuple[float, float]] = field(default_factory=dict)
+    """Of trials that are gone: the weight and the mean of the difference between two widths."""
+    _logs: dict[int, float] = field(default_factory=dict)
+    """By mode: the logarithm of how many times as long a step takes as on one device."""
+    _weights: dict[int, float] = field(default_factory=dict)
+    _changed: bool = True
+    _overheads: Overheads | None = None
+    _told: list[tuple[Config, float]] = field(default_factory=list)
+    """Configurations with the logarithm of the seconds of their steps on one device."""
+    _model: RunTimes = field(default_factory=RunTimes)
+    _fitted: int = 0
+
+    # -------------------------------------------------------------------------------------------------------- measuring
+
+    def stepped(self, steps: Steps) -> bool:
+        """Says whether this is news: a width is known now, or a trial is not as fast as it was."""
+        trial = self._trials.get(steps.trial)
+        if trial is None or steps.seconds <= 0:
+            return False
+        same, trial.sharing = steps.sharing == trial.sharing or steps.first, steps.sharing
+        if not same:  # others came or went in the middle of the step
+            return False
+        mode = -steps.sharing if steps.sharing > 1 else math.ceil(steps.width)
+        mean = trial.means.setdefault(mode, _Mean())
+        before = mean.weight
+        step_s = steps.seconds / steps.number
+        if steps.first and before >= TELLING:
+            over_s = max(0.0, steps.seconds - math.exp(mean.log_s) * steps.number)
+            self.resize_s += 0.1 * (over_s - self.resize_s)
+            return False
+        mean.add(FIRST if steps.first else steps.number, math.log(step_s))
+        drifted = mean.known_s is not None and abs(mean.log_s - mean.known_s) > DRIFT
+        if not drifted and not before < TELLING <= mean.weight:
+            return False
+        mean.known_s = mean.log_s
+        self._changed = True
+        return True
+
+    def meet(self, trial: str, config: Config) -> None:
+        if trial not in self._trials:
+            self._trials[trial] = _Trial(config)
+
+    def forget(self, trial: str) -> None:
+        """It has left its devices; what it told is kept."""
+        if (gone := self._trials.pop(trial, None)) is None:
+            return
+        if (log_s := self._base(gone)) is not None and len(self._told) < MOST_TRIALS:
+            self._told.append((gone.config, log_s))
+        for pair, weight, difference in _differences(gone):
+            old, mean = self._left.get(pair, (0.0, 0.0))
+            old *= FADING
+            self._left[pair] = (old + weight, (old * mean + weight * difference) / (old + weight))
+        self._changed = True
+
+    # ----------------------------------------------------------------------------------------------------- what we know
+
+    def step_s(self, trial: str) -> float:
+        """On one device."""
+        self._refresh()
+        known = self._trials[trial]
+        log_s = self._base(known)
+        return math.exp(self._usual(known) if log_s is None else log_s)
+
+    @property
+    def overheads(self) -> Overheads:
+        """As far as it is known, and one step further: that is how the next width is tried."""
+        self._refresh()
+        if self._overheads is None:
+            self._overheads = self._made()
+        return self._overheads
+
+    def _made(self) -> Overheads:
+        slowdowns = [1.0]
+        for k in range(2, self.most + 1):
+            if not self._knows(-k):
+                break
+            slowdowns.append(math.exp(self._logs[-k]))
+        slowdowns = slowdowns[: most_packed(slowdowns, PACKING)]
+        speedups = {1: 1.0} | {w: math.exp(-log_s) for w, log_s in self._logs.items() if w > 1 and self._knows(w)}
+        speedups = {w: speedups[w] for w in sorted(speedups)}
+        d = widest(speedups, SPREADING)
+        if d == max(speedups) and d < self.widest:  # nothing has stopped it yet
+            known = sorted(speedups)
+            beta = UNKNOWN_BETA if d == 1 else max(1.0, (d / speedups[d]) ** (1 / (d - 1)))
+            d = min(2 * d, self.widest)
+            speedups[d] = max(d / beta ** (d - 1), speedups[known[-1]])
+        return Overheads(tuple(slowdowns), Scaling({w: s for w, s in speedups.items() if w <= d}), min(d, self.widest))
+
+    @property
+    def next_wider(self) -> int | None:
+        """The number of devices that a trial should be tried on, if more than were tried may pay."""
+        d = self.overheads.d
+        return d if d > 1 and not self._knows(d) else None
+
+    @property
+    def to_try(self) -> Width | None:
+        """The width at which one more is packed than pays for certain, if that was never tried."""
+        c = self.overheads.c
+        return Fraction(1, c + 1) if c < self.most and not self._knows(-c - 1) else None
+
+    def knows(self, trial: str) -> bool:
+        """Whether the steps of a trial tell what any change will bring."""
+        means = self._trials[trial].means.values() if trial in self._trials else ()
+        return any(mean.weight >= TELLING for mean in means)
+
+    def _knows(self, mode: int) -> bool:
+        return self._weights.get(mode, 0.0) >= TELLING
+
+    def _base(self, trial: _Trial) -> float | None:
+        """The logarithm of the seconds of its steps as they would be on one device."""
+        total = sum(mean.weight for mean in trial.means.values())
+        if not total:
+            return None
+        return sum(mean.weight * (mean.log_s - self._log(mode)) for mode, mean in trial.means.items()) / total
+
+    def _log(self, mode: int) -> float:
+        if mode == 1:
+            return 0.0
+        return self._logs[mode] if mode in self._logs else _guess(mode)
+
+    # ------------------------------------------------------------------------------------------------ bringing together
+
+    def _refresh(self) -> None:
+        if not self._changed:
+            return
+        self._changed, self._overheads = False, None
+        self._learn_configs()
+        self._solve()
+
+    def _learn_configs(self) -> None:
+        now = [(trial.config, trial.means[1].log_s) for trial in self._trials.values() if 1 in trial.means]
+        count = len(self._told) + len(now)
+        if count and (count >= GROWTH * self._fitted or self._fitted < FEW):
+            self._fitted = count
+            configs, logs = zip(*self._told, *now, strict=True)
+            self._model = RunTimes.fit(configs if self.by_config else [{}] * count, logs)
+
+    def _solve(self) -> None:
+        """b minimises the sum of w (b_x - b_y - difference)^2 over pairs of widths, with b = 0 for one device."""
+        import numpy as np  # takes a while, and most who import this package do without
+
+        pairs = [(pair, weight, mean) for pair, (weight, mean) in self._left.items()]
+        for trial in self._trials.values():
+            pairs += _differences(trial)
+            if 1 not in trial.means and self._fitted >= FEW:
+                usual = self._usual(trial)
+                pairs += [
+                    ((mode, 1), BY_CONFIG * mean.weight, mean.log_s - usual) for mode, mean in trial.means.items()
+                ]
+        pairs += [((mode, 1), BEFORE, -math.log(speed)) for mode, speed in self.before.items()]
+        seen = {mode for trial in self._trials.values() for mode in trial.means}
+        modes = sorted(seen.union(mode for pair, _, _ in pairs for mode in pair) - {1})
+        place = {mode: index for index, mode in enumerate(modes)}
+        matrix, right = np.eye(len(modes)) * 1e-6, np.array([1e-6 * _guess(mode) for mode in modes])
+        # A trial that began on several devices may go on to more of them: if that is slower, it shows.
+        self._weights = {mode: sum(self._steps_at(mode)) if mode > 1 else 0.0 for mode in modes}
+        for (x, y), weight, difference in pairs:
+            for one, other, sign in ((x, y, 1.0), (y, x, -1.0)):
+                if one == 1:
+                    continue
+                self._weights[one] += weight
+                matrix[place[one], place[one]] += weight
+                right[place[one]] += sign * weight * difference
+                if other != 1:
+                    matrix[place[one], place[other]] -= weight
+        self._logs = dict(zip(modes, map(float, np.linalg.solve(matrix, right)), strict=True)) if modes else {}
+
+    def _usual(self, trial: _Trial) -> float:
+        if trial.usual[0] != self._fitted:
+            trial.usual = (self._fitted, self._model.log_s(trial.config))
+        return trial.usual[1]
+
+    def _steps_at(self, mode: int) -> list[float]:
+        return [trial.means[mode].weight for trial in self._trials.values() if mode in trial.means]
+
+
+def _differences(trial: _Trial) -> list[tuple[_Pair, float, float]]:
+    """Between all modes that a trial has been in."""
+    return [
+        ((x, y), min(one.weight, other.weight), one.log_s - other.log_s)
+        for (x, one), (y, other) in combinations(sorted(trial.means.items()), 2)
+    ]
+
+
+def _guess(mode: int) -> float:
+    """Until it is measured: trials on one device take turns, and spreading costs what it usually does."""
+    return math.log(-mode) if mode < 0 else (mode - 1) * math.log(UNKNOWN_BETA) - math.log(mode)

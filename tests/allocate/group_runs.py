@@ -1,0 +1,64 @@
+"""Groups of trials for tests: as long as they are told to be, all at once or one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.worlds import Session
+
+from elastune import messages as m
+from elastune.algorithm import Algorithm
+from elastune.cluster.workload import Curve, Synthetic, Workload
+from elastune.messages import Config
+from elastune.spec import Run, TrialGroup
+
+
+class Group(Algorithm):
+    """One TrialGroup; `lengths` has the iterations of its trials."""
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self.lengths = tuple(lengths)
+        self._begun = False
+
+    def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
+        if self._begun:
+            return []
+        self._begun = True
+        new = [self.new_trial() for _ in self.lengths]
+        return [tuple(Run(*each, until, True) for each, until in zip(new, self.lengths, strict=True) if each)]
+
+
+class OneByOne(Group):
+    """A TrialGroup for every trial, when there is a place for it."""
+
+    one_by_one = True
+
+    def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
+        groups: list[TrialGroup] = []
+        while self.lengths and len(groups) < free and (new := self.new_trial()) is not None:
+            groups.append((Run(*new, self.lengths[0], True),))
+            self.lengths = self.lengths[1:]
+        return groups
+
+
+class ByMomentum(Workload):
+    """A step takes from 1 to 10 seconds: the more momentum, the longer."""
+
+    def curve(self, config: Config) -> Curve:
+        return Synthetic("loss", "min").curve(config)
+
+    def step_s(self, config: Config, iteration: int) -> float:
+        return float(10 ** config["momentum"])
+
+
+def starts(session: Session) -> dict[str, tuple[int, float]]:
+    """What trials had when they were first started: how many slots, and which part of each."""
+    found: dict[str, tuple[int, float]] = {}
+    for command in session.commands:
+        if isinstance(command, m.StartTrial):
+            found.setdefault(command.trial, (len(command.slots), command.share))
+    return found
+
+
+def resizes(session: Session) -> list[tuple[str, int, float]]:
+    return [(c.trial, len(c.slots), c.share) for c in session.commands if isinstance(c, m.ResizeTrial)]

@@ -1,0 +1,140 @@
+"""What packing and spreading cost is told from the steps of trials, although trials differ."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from fractions import Fraction
+
+import pytest
+
+from elastune.allocate.base import Steps
+from elastune.allocate.pace import Pace
+
+
+def steps(pace: Pace, trial: str, step_s: float, count: int, width: int = 1, sharing: int = 1) -> list[bool]:
+    """The first of them has a beginning of 0.5 s in it."""
+    part = Fraction(1, sharing) if sharing > 1 else width
+    return [
+        pace.stepped(Steps(trial, part, 1, step_s + (0.5 if k == 0 else 0.0), k == 0, sharing)) for k in range(count)
+    ]
+
+
+def made(most: int = 4, widest: int = 8, **more: object) -> Pace:
+    pace = Pace(most, widest, **more)  # type: ignore[arg-type]
+    for k in range(9):
+        pace.meet(f"t{k}", {"x": k})
+    return pace
+
+
+def test_until_it_is_measured_nothing_is_packed_and_one_more_device_is_tried() -> None:
+    overheads = made().overheads
+    assert overheads.c == 1 and overheads.d == 2
+    assert made().to_try == Fraction(1, 2)
+
+
+def test_packing_is_told_from_a_trial_that_was_alone_before() -> None:
+    pace = made()
+    steps(pace, "t0", 1.0, 5)
+    steps(pace, "t1", 7.0, 5)
+    steps(pace, "t0", 1.3, 5, sharing=2)
+    assert pace.overheads.c == 2
+    assert pace.overheads.slowdowns[1] == pytest.approx(1.3, rel=0.1)
+    assert pace.to_try == Fraction(1, 3)
+
+
+def test_packing_that_does_not_pay_is_not_done_and_not_tried_again() -> None:
+    pace = made()
+    steps(pace, "t0", 1.0, 5)
+    steps(pace, "t0", 1.98, 5, sharing=2)
+    assert pace.overheads.c == 1 and pace.to_try is None
+
+
+def test_what_is_known_stays_known_when_the_trials_have_left() -> None:
+    pace = made()
+    steps(pace, "t0", 1.0, 5)
+    steps(pace, "t0", 1.3, 5, sharing=2)
+    pace.forget("t0")
+    assert pace.overheads.c == 2
+
+
+def test_spreading_goes_on_while_it_pays() -> None:
+    pace = made()
+    steps(pace, "t0", 8.0, 4)
+    assert pace.overheads.d == 2
+    steps(pace, "t0", 4.4, 4, width=2)
+    assert pace.overheads.d == 4
+    steps(pace, "t0", 4.3, 4, width=4)
+    assert pace.overheads.d == 2, "twice the devices for two percent"
+    assert pace.overheads.factor(2) == pytest.approx(0.55, rel=0.1)
+
+
+def test_what_was_known_before_the_run_counts_until_it_is_measured() -> None:
+    pace = made(before={-2: 0.8, 2: 1.9, 4: 3.6})
+    assert pace.overheads.c == 2 and pace.overheads.slowdowns[1] == pytest.approx(1.25)
+    assert pace.overheads.factor(4) == pytest.approx(1 / 3.6)
+    for k in range(6):
+        steps(pace, f"t{k}", 1.0, 8)
+        steps(pace, f"t{k}", 2.0, 8, sharing=2)
+    assert pace.overheads.c == 1, "it was wrong"
+
+
+def test_a_drift_is_news_and_changes_what_is_expected() -> None:
+    pace = made()
+    assert any(steps(pace, "t0", 1.0, 5)), "it is known now"
+    assert not any(steps(pace, "t0", 1.02, 5)[1:])
+    assert any(steps(pace, "t0", 2.0, 10)[1:])
+    assert pace.step_s("t0") > 1.5
+
+
+def test_steps_in_the_middle_of_which_others_came_or_went_do_not_count() -> None:
+    pace = made()
+    steps(pace, "t0", 1.0, 5)
+    for _ in range(5):
+        for sharing in (2, 1):
+            pace.stepped(Steps("t0", Fraction(1, 2), 1, 1.15, False, sharing))
+    assert pace.to_try is not None
+    assert pace.step_s("t0") == pytest.approx(1.0, rel=0.05)
+
+
+def test_a_trial_that_was_not_measured_takes_as_long_as_its_configuration_tells() -> None:
+    pace = Pace(1, 1)
+    for k in range(1, 21):
+        pace.meet(f"t{k}", {"units": 16 * k})
+        steps(pace, f"t{k}", 0.1 * k, 4)
+    pace.meet("new", {"units": 16 * 30})
+    assert pace.step_s("new") == pytest.approx(3.0, rel=0.3)
+    plain = Pace(1, 1, by_config=False)
+    for k in range(1, 21):
+        plain.meet(f"t{k}", {"units": 16 * k})
+        steps(plain, f"t{k}", 0.1 * k, 4)
+    plain.meet("new", {"units": 16 * 30})
+    assert plain.step_s("new") < 1.2
+
+
+def test_trials_that_were_never_alone_are_compared_by_configuration() -> None:
+    rng = random.Random(3)
+    pace = Pace(2, 1)
+    for k in range(1, 41):
+        pace.meet(f"t{k}", {"units": 16 * k})
+        sharing = 1 + k % 2
+        steps(pace, f"t{k}", 0.1 * k * (1.5 if sharing == 2 else 1.0) * rng.uniform(0.95, 1.05), 6, sharing=sharing)
+    assert pace.overheads.c == 2
+    assert pace.overheads.slowdowns[1] == pytest.approx(1.5, rel=0.15)
+
+
+def test_what_being_resized_takes_is_learnt() -> None:
+    pace = made()
+    before = pace.resize_s
+    for _ in range(40):
+        steps(pace, "t0", 1.0, 3)
+    assert pace.resize_s == pytest.approx(0.5, abs=0.05) and before == 0.1
+
+
+def test_pickling_changes_nothing() -> None:
+    pace = made()
+    for k in range(4):
+        steps(pace, f"t{k}", 1.0 + k, 4)
+        pace = pickle.loads(pickle.dumps(pace))
+        steps(pace, f"t{k}", 1.4 * (1.0 + k), 4, sharing=2)
+    assert pace.overheads.slowdowns[1] == pytest.approx(1.4, rel=0.1)
