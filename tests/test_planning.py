@@ -288,6 +288,7 @@ BAD = [
     (SHA, "Stages: {stages: []}", "Stages() has no stage: add one with add_stage(num_trials, iters)"),
     (SHA, "ASHA: {n: 32, r: 1, R: 50}", "ASHA cannot be planned: which trials it trains is not known before the run"),
     (SHA, "FIFO: {n: 4}", "FIFO cannot be planned"),
+    (SHA, "FIFO: {n: 4, R: 9, max_concurrent: 2}", "max_concurrent=2: a plan says itself how many trials train at"),
     ("machines: 64", "machines: 64, devices_per_trial: 2", "planning and devices_per_trial=2: a plan says how many"),
     ("machines: 64", "machines: 64, devices: 2", "devices=2: the machines of cloud 'p3.8xlarge' have 4"),
     ("machines: 64", "machines: 0", "machines=0: must be a whole number of at least 1"),

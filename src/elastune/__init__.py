@@ -17,6 +17,7 @@ from elastune.algorithm import (
     ASHA,
     BOHB,
     FIFO,
+    PBT,
     SEER,
     Algorithm,
     ElasticGrid,
@@ -26,6 +27,7 @@ from elastune.algorithm import (
     SingleTrial,
     Stages,
     SuccessiveHalving,
+    SyncBOHB,
 )
 from elastune.allocate import Allocator, Fluid, Target, View
 from elastune.allocate.overheads import paleo
@@ -77,6 +79,7 @@ __all__ = [
     "ASHA",
     "BOHB",
     "FIFO",
+    "PBT",
     "SEER",
     "Algorithm",
     "Allocator",
@@ -101,6 +104,7 @@ __all__ = [
     "Stages",
     "StorageError",
     "SuccessiveHalving",
+    "SyncBOHB",
     "Synthetic",
     "Table",
     "Target",

@@ -75,7 +75,7 @@ class Experiment:
             cloudpickle.dumps((self.algorithm, self.searcher, allocator))
         )
         searcher.setup(self.space, self.settings.mode, self.seed)
-        source = TrialSource(self.settings.name, searcher)
+        source = TrialSource(self.settings.name, searcher, self.space, self.seed)
         algorithm.setup(source)
         allocator.setup(self.terms())
         return Controller(self.settings, algorithm, allocator, source)

@@ -79,7 +79,12 @@ class Planning:
         if stages is None:
             raise SpecError(
                 f"{type(algorithm).__name__} cannot be planned: which trials it trains is not known before the run. "
-                "Use SuccessiveHalving, Hyperband, Stages or FIFO(R=...)"
+                "Use SuccessiveHalving, Hyperband, Stages, PBT or FIFO(R=...)"
+            )
+        if algorithm.max_concurrent is not None:
+            raise SpecError(
+                f"max_concurrent={algorithm.max_concurrent}: a plan says itself how many trials train at once: leave "
+                "it out, or do not plan"
             )
         goal = Goal(limits.deadline_s, limits.budget_usd, self.confidence, self.early_release, self.boot_ahead)
         brackets = len({stage.bracket for stage in stages})

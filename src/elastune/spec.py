@@ -175,6 +175,9 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     returns. Before its time no step is begun that would take longer, and one that still runs is abandoned. With `final`
     the trial will not go on. `stage` is its place in the algorithm's schedule, where there is one, and `width` the
     devices that the algorithm gives it, where that is not left to the allocator.
+
+    With `start_from`, the id of another trial, it goes on from the newest checkpoint of that one, at its iteration,
+    instead of its own; if there is none, from its own. The configuration may be another than in the run before.
     """
 
     trial: str
@@ -184,6 +187,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     stage: int = 0
     until_s: float | None = None
     width: Width | None = None
+    start_from: str | None = None
 
 
 TrialGroup = tuple[Run, ...]

@@ -43,7 +43,7 @@ class History:
 def ready(algorithm: Algorithm, searcher_seed: int = 0) -> Algorithm:
     searcher = RandomSearcher()
     searcher.setup(Space({"x": uniform(0, 1)}), "min", searcher_seed)
-    algorithm.setup(TrialSource("t", searcher))
+    algorithm.setup(TrialSource("t", searcher, searcher.space))
     return algorithm
 
 

@@ -100,7 +100,7 @@ class Few(Searcher):
 def test_a_bracket_that_a_searcher_cannot_fill_goes_on_with_what_it_has(configurations: int, devices: int) -> None:
     algorithm, searcher = BOHB(R=9, eta=3), Few(configurations)
     searcher.setup(Space({"x": uniform(0, 1)}), "min", 0)
-    algorithm.setup(TrialSource("t", searcher))
+    algorithm.setup(TrialSource("t", searcher, searcher.space))
     history = play(algorithm, seed=3, devices=devices)
     expected = {0: [], 4: [1, 1, 1, 1, 4, 4, 4, 9], 9: FIRST, 11: [*FIRST, 3, 3, 9]}[configurations]
     assert sorted(run.until for run in history.runs if run.until) == sorted(expected)
@@ -109,7 +109,7 @@ def test_a_bracket_that_a_searcher_cannot_fill_goes_on_with_what_it_has(configur
 def test_who_is_not_promoted_when_a_searcher_has_no_more_is_stopped_too() -> None:
     algorithm, searcher = BOHB(R=9, eta=3), Few(5)
     searcher.setup(Space({"x": uniform(0, 1)}), "min", 0)
-    algorithm.setup(TrialSource("t", searcher))
+    algorithm.setup(TrialSource("t", searcher, searcher.space))
     begun = more(algorithm, 5)
     assert [end(algorithm, run, float(loss)) for loss, run in enumerate(begun)] == [[]] * 5, "there may be more"
     promoted = more(algorithm, 5)

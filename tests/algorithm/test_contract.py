@@ -14,6 +14,7 @@ from elastune.algorithm import (
     ASHA,
     BOHB,
     FIFO,
+    PBT,
     SEER,
     Actions,
     Algorithm,
@@ -24,6 +25,7 @@ from elastune.algorithm import (
     Reported,
     SingleTrial,
     SuccessiveHalving,
+    SyncBOHB,
 )
 from elastune.algorithm.base import NOTHING, AlgorithmEvent
 from elastune.spec import Limits, Terms, TrialGroup
@@ -59,14 +61,17 @@ def prepared(algorithm: Algorithm) -> Algorithm:
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "ASHA": lambda: ASHA(20, 1, 20, 3),
     "BOHB": lambda: BOHB(9, n=25),
+    "BOHB with a limit": lambda: BOHB(9, n=25, max_concurrent=3),
     "ElasticGrid": lambda: prepared(ElasticGrid()),
     "ElasticHyperband": lambda: prepared(ElasticHyperband(eta=2, t_min=20.0)),
     "FIFO": lambda: FIFO(8, 5),
     "Hyperband": lambda: Hyperband(9, eta=3),
     "HyperSched": lambda: prepared(HyperSched(1, 20, 3)),
+    "PBT": lambda: PBT(7, 9, 2),
     "SEER": lambda: prepared(SEER(eta=2, t_min=10.0)),
     "SingleTrial": lambda: prepared(SingleTrial()),
     "SuccessiveHalving": lambda: SuccessiveHalving(16, 1, 15, 2),
+    "SyncBOHB": lambda: SyncBOHB(9, n=25),
     "MedianStopping": lambda: MedianStopping(12, 6),
 }
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)

@@ -182,7 +182,7 @@ def test_who_has_had_its_turn_gives_its_place_away_once_though_it_falls_behind_o
     seer.prepare(Terms(Limits(1200.0, None, 20 * 600.0), 20, 1, 0.0, ready_s=0.0))
     searcher = RandomSearcher()
     searcher.setup(Space({"x": uniform(0, 1)}), "min", 0)
-    seer.setup(TrialSource("t", searcher))
+    seer.setup(TrialSource("t", searcher, searcher.space))
     (group,) = seer.more(20, 0.0)
     places, first = len(group), group[0].trial
     for run in group[1:]:

@@ -21,6 +21,7 @@ from elastune.algorithm import (
     ASHA,
     BOHB,
     FIFO,
+    PBT,
     SEER,
     Algorithm,
     ElasticGrid,
@@ -29,6 +30,7 @@ from elastune.algorithm import (
     HyperSched,
     SingleTrial,
     SuccessiveHalving,
+    SyncBOHB,
 )
 from elastune.cluster.simulated import Fault
 from elastune.control.controller import Controller
@@ -42,7 +44,10 @@ ALGORITHMS: dict[str, Algorithm] = {
     "SuccessiveHalving": SuccessiveHalving(9, 1, 10, 3),
     "ASHA": ASHA(10, 1, 9, 3),
     "BOHB": BOHB(9, eta=3, n=12),
+    "BOHB with a limit": BOHB(9, eta=3, n=12, max_concurrent=2),
     "Hyperband": Hyperband(9, eta=3),
+    "PBT": PBT(5, 9, 2),
+    "SyncBOHB": SyncBOHB(9, eta=3, n=12),
     "MedianStopping": MedianStopping(6, 8),
 }
 TIMED: dict[str, Algorithm] = {
@@ -221,7 +226,10 @@ def test_devices_are_never_busy_for_longer_than_they_are_paid_for(
 
 
 @examples(40)
-@given(worlds(algorithms=["SuccessiveHalving", "Hyperband", "FIFO"]), st.lists(st.integers(0, 40), max_size=4))
+@given(
+    worlds(algorithms=["SuccessiveHalving", "Hyperband", "FIFO", "PBT", "SyncBOHB"]),
+    st.lists(st.integers(0, 40), max_size=4),
+)
 def test_a_synchronous_algorithm_has_the_same_winner_however_often_it_crashed(place: World, crashes: list[int]) -> None:
     calm = world(place.experiment.algorithm, seed=place.experiment.seed, devices=3).run()
     session = place.start()

@@ -162,6 +162,25 @@ def test_a_checkpoint_of_another_lineage_is_not_that_of_the_best() -> None:
     assert view.trials["t"].best_checkpoint is None and view.trials["t"].last_checkpoint == saved("t", 3, lineage=1)
 
 
+def test_a_trial_that_takes_over_stands_where_the_other_stood() -> None:
+    """Until it saves one of its own, its last checkpoint is that of the other, and goes with it."""
+    begin = [BEGIN, record(1.0, commands=(start("t", A0), start("u", B0)))]
+    begin.append(record(2.0, report("t", 3, 0.1), TrialPaused("t", 1, 3, saved("t", 3))))
+    begin.append(record(2.0, report("u", 5, 0.9), TrialPaused("u", 1, 5, saved("u", 5))))
+    taken = msgspec.structs.replace(
+        start("u", B0, attempt=2, lineage=1, config={"lr": 2}), iteration=3, checkpoint=saved("t", 3)
+    )
+    begin.append(record(2.0, commands=(taken,)))
+    trial = RunView.of(begin).trials["u"]
+    assert (trial.iteration, trial.last_checkpoint, trial.best_checkpoint) == (3, saved("t", 3), saved("u", 5))
+    assert (trial.best_value, trial.best_config, trial.config) == (0.9, {"lr": 0.1}, {"lr": 2})
+    dropped = RunView.of([*begin, record(3.0, commands=(DropCheckpoint(0, saved("t", 3)),))])
+    assert [dropped.trials[name].last_checkpoint for name in "tu"] == [None, None]
+    better = RunView.of([*begin, record(3.0, report("u", 4, 0.05, attempt=2))])
+    assert better.best is better.trials["u"] and better.best.best_config == {"lr": 2}
+    assert better.best.best_checkpoint is None, "that of the other is not where this was reached"
+
+
 def test_a_dropped_or_damaged_checkpoint_is_not_offered() -> None:
     begin = [BEGIN, record(1.0, commands=(start("t", A0),))]
     begin.append(record(2.0, report("t", 3, 0.1), TrialCheckpointed("t", 1, saved("t", 3))))

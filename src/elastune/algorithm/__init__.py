@@ -9,15 +9,18 @@ from elastune.algorithm.fifo import FIFO
 from elastune.algorithm.halving import SuccessiveHalving
 from elastune.algorithm.hyperband import Hyperband
 from elastune.algorithm.hypersched import HyperSched
+from elastune.algorithm.pbt import PBT
 from elastune.algorithm.seer import SEER
 from elastune.algorithm.single import SingleTrial
 from elastune.algorithm.stages import Stages
+from elastune.algorithm.sync_bohb import SyncBOHB
 from elastune.spec import Run, Stage, TrialGroup
 
 __all__ = [
     "ASHA",
     "BOHB",
     "FIFO",
+    "PBT",
     "SEER",
     "Actions",
     "Algorithm",
@@ -32,6 +35,7 @@ __all__ = [
     "Stage",
     "Stages",
     "SuccessiveHalving",
+    "SyncBOHB",
     "TrialGroup",
     "Woken",
 ]

@@ -70,15 +70,20 @@ class Rung:
 
 
 class ASHA(Algorithm):
-    """Begins up to `n` trials (None: as many as the limits allow), rungs at r, r*eta, r*eta^2, ... and at last R."""
+    """Begins up to `n` trials (None: as many as the limits allow), rungs at r, r*eta, r*eta^2, ... and at last R. With
+    `max_concurrent` so many are under way at once, on however many devices: the more there are, the more trials are
+    begun before anybody knows who is good.
+    """
 
     one_by_one: ClassVar[bool] = True
 
-    def __init__(self, n: int | None, r: int, R: int, eta: int = 3) -> None:
+    def __init__(self, n: int | None, r: int, R: int, eta: int = 3, max_concurrent: int | None = None) -> None:
         require_halving(1, r, R, eta)
         if n is not None:
             require_int("n", n, 1)
-        self.n, self.r, self.R, self.eta = n, r, R, eta
+        if max_concurrent is not None:
+            require_int("max_concurrent", max_concurrent, 1)
+        self.n, self.r, self.R, self.eta, self.max_concurrent = n, r, R, eta, max_concurrent
         untils = [r]
         while untils[-1] * eta < R:
             untils.append(untils[-1] * eta)

@@ -14,6 +14,7 @@ from elastune.allocate.base import Allocator
 from elastune.errors import SpecError
 from elastune.messages import AnyDecision, Config, Suggested
 from elastune.search.base import Result, Searcher
+from elastune.space import Space
 from elastune.spec import Run, Stage, Terms, TrialGroup
 
 
@@ -60,7 +61,8 @@ NOTHING = Actions()
 
 @dataclass(slots=True)
 class TrialSource:
-    """Numbers new trials and asks the searcher for their configurations.
+    """Numbers new trials and asks the searcher for their configurations. An algorithm that changes configurations by
+    itself finds the space and the seed here.
 
     A suggestion is not a pure function of the events (a library makes it), so each one is handed to the journal as a
     decision, and a replay takes them from there.
@@ -68,6 +70,8 @@ class TrialSource:
 
     name: str
     searcher: Searcher
+    space: Space
+    seed: int = 0
     count: int = 0
     exhausted: bool = False
     decisions: list[AnyDecision] = field(default_factory=list)
@@ -119,6 +123,12 @@ class Algorithm(ABC):
     """The searcher it is meant to be used with, by name: taken where the user gives none."""
     one_by_one: ClassVar[bool] = False
     """Whether trials begin one by one, whenever there is a place, and not in groups that are done together."""
+    whole: ClassVar[bool] = False
+    """Whether all its new trials are one group: where the searcher does not learn and the allocator wants to see groups
+    whole, it is asked for many more than there is a place for."""
+    max_concurrent: int | None = None
+    """How many of its trials may be under way (running, waiting, or to be tried again) at once, whatever the number of
+    devices: `more` is never asked for what would be beyond. None: as many as there is a place for."""
     _source: TrialSource
 
     def setup(self, source: TrialSource) -> None:

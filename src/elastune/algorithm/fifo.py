@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from elastune.algorithm.base import Algorithm
 from elastune.spec import Stage, TrialGroup, require_int
 
 
 class FIFO(Algorithm):
-    """Trains `n` configurations, each for `R` iterations, or until its function returns."""
+    """Trains `n` configurations, each for `R` iterations, or until its function returns; at most `max_concurrent` of
+    them at once, where that is given.
+    """
 
-    def __init__(self, n: int, R: int | None = None) -> None:
+    whole: ClassVar[bool] = True
+
+    def __init__(self, n: int, R: int | None = None, max_concurrent: int | None = None) -> None:
         require_int("n", n, 1)
         if R is not None:
             require_int("R", R, 1)
-        self.n, self.R = n, R
+        if max_concurrent is not None:
+            require_int("max_concurrent", max_concurrent, 1)
+        self.n, self.R, self.max_concurrent = n, R, max_concurrent
         self._begun = 0
 
     def stages(self) -> tuple[Stage, ...] | None:

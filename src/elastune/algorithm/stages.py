@@ -6,7 +6,6 @@ each of them trains. All trials of a stage meet at a barrier, and the best go on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 from elastune.algorithm.base import NOTHING, Actions, Algorithm, AlgorithmEvent, Ended
@@ -65,6 +64,11 @@ class Stages(Algorithm):
         self._ended.append(event)
         return self._promote() if self._all_met() else NOTHING
 
+    @property
+    def over(self) -> bool:
+        """Whether nobody trains any more, nor will."""
+        return self._stage >= 0 and not self._pending
+
     def _all_met(self) -> bool:
         """Whether nobody is missing at the barrier, and there is a stage behind it."""
         return not self._pending and self._stage < len(self._stages) - 1
@@ -78,11 +82,17 @@ class Stages(Algorithm):
 
     def _promote(self) -> Actions:
         """All trials have met at the barrier: the best go on, the others never train again."""
-        stage = self._stages[self._stage + 1]
-        able = [ended for ended in self._ended if ended.loss is not None and not ended.over]
-        able.sort(key=lambda ended: (math.inf if ended.loss is None else ended.loss, ended.trial))
-        best, rest = able[: stage.trials], able[stage.trials :]
-        final = self._stage + 1 == len(self._stages) - 1
-        place = self.first_place + self._stage + 1
-        group = tuple(Run(ended.trial, self._configs[ended.trial], stage.until, final, place) for ended in best)
-        return Actions(self._begin(group).groups, stops=tuple(ended.trial for ended in rest))
+        able, trials = self._able(), self._stages[self._stage + 1].trials
+        best, rest = able[:trials], able[trials:]
+        return Actions(self._begin(tuple(map(self._next_run, best))).groups, stops=tuple(rest))
+
+    def _able(self) -> list[str]:
+        """Who can go on, the best first."""
+        able = [(ended.loss, ended.trial) for ended in self._ended if ended.loss is not None and not ended.over]
+        return [trial for _, trial in sorted(able)]
+
+    def _next_run(self, trial: str) -> Run:
+        """In the next stage."""
+        number = self._stage + 1
+        until, final = self._stages[number].until, number == len(self._stages) - 1
+        return Run(trial, self._configs[trial], until, final, self.first_place + number)

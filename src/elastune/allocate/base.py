@@ -104,6 +104,8 @@ class Allocator(ABC):
     """How many more than there is a place for."""
     all_at_once: bool = False
     """Whether the algorithm is asked for everything it has from the beginning: machines follow the trials."""
+    whole_groups: bool = False
+    """Whether it wants to see a group whole before it has a place for all of it."""
 
     apart: bool = False
     """Whether trials with a part of a device are put where the fewest are, and not together."""

@@ -189,7 +189,7 @@ class Fluid(Allocator):
         """There is no place for some. Who has more than the formula gives to it with them makes room, and who has a
         device to itself lets others join.
         """
-        part = min(1, self.width) if share.one_by_one else _part(share.overheads.c)
+        part = _part(share.overheads.c) if still or not share.one_by_one else min(1, self.width)
         for trial in share.running:
             if widths[trial] == 1 and part < 1:
                 widths[trial] = part

@@ -16,6 +16,9 @@ from elastune.control.state import Trial
 from elastune.control.trial_runs import TrialRuns
 from elastune.spec import require_int, to_width
 
+GROUP = 1000
+"""So many new trials an allocator sees at once, where it wants to see a group whole and that may be without end."""
+
 
 class Allocation:
     """Asks the algorithm for as many trials as there is room for, and the allocator what each of them shall have."""
@@ -77,11 +80,18 @@ class Allocation:
             self._course.end("failed", _nothing_for(self._trials[next(iter(self._schedule.waiting))], target))
 
     def _ask_for_more(self) -> None:
-        """As many trials as there is a place for; at least one if there is nothing else to do."""
+        """As many trials as there is a place for, at least one if there is nothing else to do; or, where the algorithm
+        says how many may be under way, as many as that.
+        """
+        most, everything = self._runs.max_concurrent, self._allocator.all_at_once
+        group = GROUP if self._allocator.whole_groups and self._runs.begin_whole else 1
         room = self._fleet.room(to_width("the allocator's width", self._allocator.width)) + self._allocator.extra
-        everything = self._allocator.all_at_once
-        while (wanted := room - len(self._schedule.waiting)) > 0 or self._idle or everything:
-            if not self._runs.ask_for_more(max(wanted, 1)):
+        while True:
+            if most is not None:
+                wanted = most - self._runs.under_way
+            elif (wanted := room - len(self._schedule.waiting)) > 0 or self._idle or everything:
+                wanted = max(wanted, group)
+            if wanted <= 0 or not self._runs.ask_for_more(wanted):
                 break
 
     def _ask_for_target(self) -> Target:

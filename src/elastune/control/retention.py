@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 
 from elastune.control.answer import Answer
 from elastune.control.state import Trial
@@ -16,6 +17,8 @@ class Keeper:
     def __init__(self, rules: Retention, answer: Answer) -> None:
         self._rules, self._answer = rules, answer
         self._best: list[tuple[float, str]] = []
+        self._heirs: Counter[str] = Counter()
+        """How many trials hold a checkpoint, by path, besides one."""
 
     def rank(self, trial: Trial) -> str | None:
         """Count a new best loss of the trial. Returns the trial that is no longer among the best, if any."""
@@ -31,12 +34,21 @@ class Keeper:
         if checkpoint is None:
             return
         for old in trial.checkpoints:
-            if old.iteration == checkpoint.iteration and old.path != checkpoint.path:
+            if _state(old) == _state(checkpoint) and old.path != checkpoint.path:
                 self.drop(trial, old)
-        trial.checkpoints = [old for old in trial.checkpoints if old.path != checkpoint.path]
-        insort(trial.checkpoints, checkpoint, key=lambda kept: kept.iteration)
+        trial.checkpoints = [*(old for old in trial.checkpoints if old.path != checkpoint.path), checkpoint]
         if trial.loss is not None and checkpoint.iteration == trial.iteration:
-            trial.losses[checkpoint.iteration] = trial.loss
+            trial.losses[checkpoint.path] = trial.loss
+        self.tidy(trial)
+
+    def hand_over(self, donor: Trial, trial: Trial) -> None:
+        """The newest checkpoint of another trial is now the newest of this one too. Those before it are kept as usual:
+        one of its own replaces it if it cannot be read.
+        """
+        newest = donor.checkpoints[-1]
+        others = [kept for kept in trial.checkpoints if kept.path != newest.path]
+        self._heirs[newest.path] += len(others) == len(trial.checkpoints)
+        trial.checkpoints = [*others, newest]
         self.tidy(trial)
 
     def tidy(self, trial: Trial) -> None:
@@ -44,8 +56,16 @@ class Keeper:
             self.drop(trial, checkpoint)
 
     def drop(self, trial: Trial, checkpoint: Checkpoint) -> None:
-        trial.checkpoints = [kept for kept in trial.checkpoints if kept.path != checkpoint.path]
-        trial.losses.pop(checkpoint.iteration, None)
+        """The trial needs it no longer; it goes when nobody does."""
+        others = [kept for kept in trial.checkpoints if kept.path != checkpoint.path]
+        if len(others) == len(trial.checkpoints):
+            return
+        trial.checkpoints = others
+        trial.losses.pop(checkpoint.path, None)
+        if self._heirs[checkpoint.path]:
+            self._heirs[checkpoint.path] -= 1
+            return
+        del self._heirs[checkpoint.path]
         self._answer.order(DropCheckpoint, checkpoint)
 
     def _superfluous(self, trial: Trial) -> list[Checkpoint]:
@@ -54,7 +74,13 @@ class Keeper:
             return trial.checkpoints
         if len(trial.checkpoints) <= self._rules.keep_last:
             return []
-        keep = {checkpoint.iteration for checkpoint in trial.checkpoints[-self._rules.keep_last :]}
+        keep = {checkpoint.path for checkpoint in trial.checkpoints[-self._rules.keep_last :]}
         if trial.losses:
-            keep.add(min(trial.losses, key=lambda iteration: (trial.losses[iteration], -iteration)))
-        return [checkpoint for checkpoint in trial.checkpoints if checkpoint.iteration not in keep]
+            newest_first = (kept.path for kept in reversed(trial.checkpoints) if kept.path in trial.losses)
+            keep.add(min(newest_first, key=trial.losses.__getitem__))
+        return [checkpoint for checkpoint in trial.checkpoints if checkpoint.path not in keep]
+
+
+def _state(checkpoint: Checkpoint) -> tuple[str, int, int]:
+    """What it is a checkpoint of, whichever attempt has saved it."""
+    return checkpoint.trial, checkpoint.lineage, checkpoint.iteration

@@ -20,13 +20,14 @@ class Trial:
     status: TrialStatus = "waiting"
     attempt: int = 0
     lineage: int = 0
+    """Grows when it takes over from another trial, or gets another configuration."""
     iteration: int = 0
     observed: int = 0
     """The iteration up to which the searcher knows it, after a run."""
     loss: float | None = None
     best_loss: float | None = None
-    losses: dict[int, float] = field(default_factory=dict)
-    """Losses at the iterations that have a checkpoint: what keep-best goes by."""
+    losses: dict[str, float] = field(default_factory=dict)
+    """Of its own checkpoints, by path: what keep-best goes by."""
     failures: int = 0
     """In a row, without a new iteration in between."""
     began_s: float = 0.0
@@ -44,6 +45,7 @@ class Trial:
     """Where it was told to go on, until it has."""
     leaving: bool = False
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    """The newest last. One that it has taken over comes after all that it had before."""
 
     @property
     def left(self) -> int | None:

@@ -14,8 +14,9 @@ from elastune.control.retention import Keeper
 from elastune.control.schedule import Schedule
 from elastune.control.state import Trial
 from elastune.control.timers import Timers
+from elastune.errors import SpecError
 from elastune.messages import RunStatus, StatusChanged, TrialStatus
-from elastune.spec import Settings, TrialGroup, to_width
+from elastune.spec import Run, Settings, TrialGroup, to_width
 
 FAILURES_BEFORE_GIVING_UP = 3
 """So many trials may fail before any has reported; then the run is over: the fault is in the code, not in a trial."""
@@ -49,6 +50,21 @@ class TrialRuns:
 
     # --------------------------------------------------------------------------------------------------- to the queue
 
+    @property
+    def max_concurrent(self) -> int | None:
+        """How many may be under way at once."""
+        return self._algorithm.max_concurrent
+
+    @property
+    def under_way(self) -> int:
+        """How many trials run, wait, or will be tried again in a while."""
+        return len(self._schedule.widths) + len(self._schedule.waiting) + sum(1 for _ in self.timers.retried)
+
+    @property
+    def begin_whole(self) -> bool:
+        """Whether new trials are one group, of which more can be asked for than can run: nothing is learnt before."""
+        return self._algorithm.whole and not self._source.searcher.learns
+
     def ask_for_more(self, free: int) -> bool:
         """Says whether the algorithm had any."""
         groups = [group for group in self._algorithm.more(free, self._answer.at_s) if group]
@@ -63,11 +79,33 @@ class TrialRuns:
                 trial = self._trials.get(run.trial)
                 if trial is None:
                     trial = self._trials[run.trial] = Trial(run.trial, run.config, run)
+                self._go_on_as(trial, run)
                 trial.run, trial.config = run, run.config
                 if run.until_s is not None:
                     self.timers.end_run(trial.id, run.until_s)
                 self._schedule.queue(trial)
                 self._answer.changed = True
+
+    def _go_on_as(self, trial: Trial, run: Run) -> None:
+        """With the state of another trial, or another configuration, a new lineage begins: what is trained from there
+        is not what was trained before, though iterations may have the same numbers.
+        """
+        if run.start_from is None:
+            trial.lineage += run.config != trial.config
+            return
+        donor = self._trials.get(run.start_from)
+        if donor is None:
+            raise SpecError(f"trial {trial.id}: Run.start_from={run.start_from!r}: there is no such trial")
+        trial.lineage += 1
+        if not donor.checkpoints:
+            self._answer.advise(
+                "a trial should go on from the checkpoint of another, which has none: it takes over the configuration "
+                "only. Give a checkpoint to report()"
+            )
+            return
+        self.keeper.hand_over(donor, trial)
+        trial.iteration = trial.observed = donor.checkpoints[-1].iteration
+        trial.loss, trial.trained_s = donor.loss, donor.trained_s
 
     def go_on_later(self, trial: Trial) -> None:
         """It has left its slots before the end of its run, which may have come meanwhile."""
@@ -146,7 +184,7 @@ class TrialRuns:
 
     def fail(self, trial: Trial, reason: str) -> None:
         self._answer.note("warning", f"trial {trial.id} failed: {reason}")
-        self._source.observe(trial.id, trial.config, trial.iteration, None, True)
+        self._tell_searcher(trial, trial.iteration, None, True)
         self._over(trial, "failed", reason)
         self._failed += 1
         self._last_failure = f"{trial.id}: {reason}"
@@ -187,7 +225,7 @@ class TrialRuns:
         if status == "stopped" and trial.iteration > trial.observed:
             self._observe(trial)
         elif status == "stopped" and trial.loss is None and trial.attempt:
-            self._source.observe(trial.id, trial.config, 0, None, True)
+            self._tell_searcher(trial, 0, None, True)
         self._schedule.stop(trial, self._settings.grace_s)
         self.timers.forget_retry(trial.id)
         self.keeper.tidy(trial)
@@ -201,7 +239,14 @@ class TrialRuns:
         if not trains:
             trial.observed = trial.iteration
         value = trial.loss if self._settings.mode == "min" else -trial.loss
-        self._source.observe(trial.id, trial.config, trial.iteration, value, trial.status == "completed", trains)
+        self._tell_searcher(trial, trial.iteration, value, trial.status == "completed", trains)
+
+    def _tell_searcher(
+        self, trial: Trial, iteration: int, value: float | None, final: bool, trains: bool = False
+    ) -> None:
+        """Not of a trial that has taken over from another: what it is worth says nothing of what was suggested."""
+        if not trial.lineage:
+            self._source.observe(trial.id, trial.config, iteration, value, final, trains)
 
     # --------------------------------------------------------------------------------------------------- the algorithm
 

@@ -130,7 +130,8 @@ class TrialView:
     end_s: float | None = None
 
     def is_best(self, checkpoint: Checkpoint) -> bool:
-        return (checkpoint.lineage, checkpoint.iteration) == (self.best_lineage, self.best_iteration)
+        best = self.id, self.best_lineage, self.best_iteration
+        return (checkpoint.trial, checkpoint.lineage, checkpoint.iteration) == best
 
     def saved(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is not None:
@@ -172,6 +173,8 @@ class RunView:
     _uses: list[MachineUse] = field(default_factory=list)
     _held: dict[str, int] = field(default_factory=dict)  # node -> its place in _uses, while it is held
     _on_devices: dict[str, TrialView] = field(default_factory=dict)
+    _heirs: dict[str, list[TrialView]] = field(default_factory=dict)
+    """By the path of a checkpoint: the other trials that have gone on from it."""
     _improvements: list[_Improvement] = field(default_factory=list)
     _before_s: float = 0.0
     _lost_s: float = 0.0
@@ -351,11 +354,19 @@ class RunView:
             return  # submitted again after a resume: it is there already
         self._leaves(trial, "left")
         trial.status, trial.reason = "running", ""
+        if command.lineage > trial.lineage and command.checkpoint is not None:
+            self._takes_over(trial, command.checkpoint)
         trial.config, trial.lineage = command.config, command.lineage
         trial.attempts += command.attempt != trial.attempt
         trial.attempt = command.attempt
         trial.start_s = self.at_s if trial.start_s is None else trial.start_s
         self._holds(trial, command.slots, command.share)
+
+    def _takes_over(self, trial: TrialView, checkpoint: Checkpoint) -> None:
+        """Where it stands now is where another trial stood; its best stays what it has reported itself."""
+        trial.iteration, trial.last_checkpoint = checkpoint.iteration, checkpoint
+        if checkpoint.trial != trial.id:
+            self._heirs.setdefault(checkpoint.path, []).append(trial)
 
     def _attempt_over(self, trial: TrialView, attempt: int, end: BusyEnd) -> None:
         if attempt == trial.attempt:
@@ -386,10 +397,11 @@ class RunView:
 
     def _gone(self, checkpoint: Checkpoint) -> None:
         trial = self.trials.get(checkpoint.trial)
-        if trial is not None and trial.last_checkpoint == checkpoint:
-            trial.last_checkpoint = None
-        if trial is not None and trial.best_checkpoint == checkpoint:
-            trial.best_checkpoint = None
+        for holder in [*([] if trial is None else [trial]), *self._heirs.pop(checkpoint.path, ())]:
+            if holder.last_checkpoint == checkpoint:
+                holder.last_checkpoint = None
+            if holder.best_checkpoint == checkpoint:
+                holder.best_checkpoint = None
 
     def _machines_until(self, until_s: float) -> list[MachineUse]:
         return [use.until(until_s) for use in self._uses]

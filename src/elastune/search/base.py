@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from elastune.errors import SpecError
 from elastune.messages import Config
@@ -33,6 +34,9 @@ class Searcher(ABC):
 
     A searcher may be pickled at any moment, and the copy must go on as the original would.
     """
+
+    learns: ClassVar[bool] = True
+    """Whether what it suggests depends on what it observes. If not, it may be asked for many at once."""
 
     def setup(self, space: Space, mode: Mode, seed: int) -> None:
         """Called once before everything else. All randomness must come from the seed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import ClassVar
 
 from elastune.errors import SpecError
 from elastune.messages import Config
@@ -13,6 +14,8 @@ from elastune.spec import Mode
 
 class GridSearcher(Searcher):
     """Goes through the grid points in order; all other domains, a plain `choice` too, are drawn anew for each point."""
+
+    learns: ClassVar[bool] = False
 
     def setup(self, space: Space, mode: Mode, seed: int) -> None:
         if not space.has_grid:

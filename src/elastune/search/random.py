@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import ClassVar
 
 from elastune.messages import Config
 from elastune.search.base import Searcher, refuse_grid
@@ -12,6 +13,8 @@ from elastune.spec import Mode
 
 class RandomSearcher(Searcher):
     """Draws configurations from the space, without end."""
+
+    learns: ClassVar[bool] = False
 
     def setup(self, space: Space, mode: Mode, seed: int) -> None:
         refuse_grid(space, "random")

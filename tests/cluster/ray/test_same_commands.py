@@ -92,6 +92,7 @@ def experiment_with(algorithm: Algorithm) -> Experiment:
         et.ASHA(n=12, r=1, R=9, eta=3),
         et.Hyperband(R=4, eta=2),
         et.FIFO(n=9, R=3),
+        et.PBT(n=4, R=6, perturbation_interval=2),
     ],
     ids=lambda algorithm: type(algorithm).__name__,
 )
