@@ -56,7 +56,7 @@ def run(
     to_target: bool,
 ) -> Outcome:
     """On machines of one device. Without a limit the algorithm is run once, to its end."""
-    assert simulation.workload is not None
+    assert isinstance(simulation.workload, Workload)
     watch = Watch(known, simulation.workload, to_target)
     for again in range(MOST_BEGINNINGS if limit_s is not None else 1):
         left_s = None if limit_s is None else limit_s - watch.seconds

@@ -36,8 +36,9 @@ ROWS: list[tuple[set[str], set[str]]] = [
     ({"reporting"}, {"spec", "messages", "cost", "record"}),
 ]
 WIRING = {
-    *("__init__", "__main__", "bench", "cli", "config_file", "experiment", "forecast", "forecasts", "held_forecast"),
-    *("planning", "profiling", "results", "run_folder", "service", "signals", "simulation", "timed_forecast", "tuner"),
+    *("__init__", "__main__", "bench", "cli", "config_file", "driver", "experiment", "forecast", "forecasts"),
+    *("held_forecast", "joint", "planning", "profiling", "results", "run_folder", "service", "signals", "simulation"),
+    *("timed_forecast", "together", "tuner"),
 }
 SIMULATED = ("cluster/simulated*", "cluster/workload*")
 SIMULATED_ALSO = {"profile", "market", "curve", "space"}

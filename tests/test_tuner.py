@@ -156,7 +156,7 @@ def test_every_trial_gets_as_many_devices_as_were_asked_for(
     result = asked.simulate(Simulation())
     assert result.view.at_s == pytest.approx(time_s)
     assert result.view.started.experiment["devices_per_trial"] == said
-    assert result.view.utilisation() == pytest.approx({"1/3": 3 / 4, "1/4": 2 / 4}.get(str(said), 1.0))
+    assert result.view.utilisation() == pytest.approx({"1/3": 2 / 3, "1/4": 2 / 4}.get(str(said), 1.0))
 
 
 def test_an_allocator_of_ones_own_says_what_each_trial_gets_and_can_be_resumed(tmp_path: Path) -> None:

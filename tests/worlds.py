@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from elastune import messages as m
 from elastune.algorithm import Algorithm
 from elastune.allocate import Allocator
@@ -16,10 +18,12 @@ from elastune.cluster.workload import Curve, Stragglers, Synthetic, Workload
 from elastune.control.controller import Controller
 from elastune.control.run import Loop, recover
 from elastune.experiment import Experiment
+from elastune.joint import join
 from elastune.profile.scaling import Scaling
 from elastune.record.journal import MemoryJournal
 from elastune.record.projection import RunView
 from elastune.search import Searcher, make_searcher
+from elastune.simulation import Simulation
 from elastune.space import Space, loguniform, uniform
 from elastune.spec import Limits, Mode, Retention, Settings, Terms
 
@@ -74,7 +78,8 @@ class World:
 
     def start(self) -> Session:
         session = self._session(self.experiment.controller(), MemoryJournal(), 0, 0.0)
-        session.loop.start(started(self.experiment.settings, self.experiment.seed))
+        begins = started(self.experiment.settings, self.experiment.seed)
+        session.loop.start(msgspec.structs.replace(begins, experiments=self.experiment.recorded()))
         return session
 
     def run(self, at_most: int = 100_000) -> Session:
@@ -106,6 +111,7 @@ class World:
 def world(
     algorithm: Algorithm,
     *,
+    name: str = "t",
     searcher: str | Searcher = "random",
     allocator: Allocator | None = None,
     space: Space = SPACE,
@@ -136,7 +142,7 @@ def world(
 ) -> World:
     """Steps of synthetic trials take one second; machines come at once, cost nothing and live for ever."""
     limits = Limits(deadline_s, budget_usd, budget_device_s)
-    settings = Settings("t", metric, mode, limits, price, max_retries, grace_s, retention=retention)
+    settings = Settings(name, metric, mode, limits, price, max_retries, grace_s, retention=retention)
     experiment = Experiment(
         settings,
         space,
@@ -198,6 +204,30 @@ def timed_world(
         start_s=start_s,
         **more,
     )
+
+
+def shared_world(
+    *places: World,
+    machines: int = 1,
+    devices: int = 1,
+    priorities: Mapping[str, float] | None = None,
+    allocator: Allocator | None = None,
+    simulation: Simulation | None = None,
+    deadline_s: float | None = None,
+    max_retries: int = 3,
+    retention: Retention = Retention(),
+    checkpoint_every_s: float = 60.0,
+) -> World:
+    """The experiments of several worlds in one, with machines and limits of its own."""
+    experiments = [place.experiment for place in places]
+    first, world = experiments[0], simulation or Simulation()
+    settings = Settings(
+        "all", first.settings.metric, first.settings.mode, Limits(deadline_s), 0.0, max_retries, retention=retention
+    )
+    search = (first.space, first.algorithm, first.searcher, first.seed)
+    whole = Experiment(settings, *search, machines, devices, checkpoint_every_s, allocator=allocator)
+    joint = join(whole, experiments, priorities or {})
+    return World(joint, lambda now_s: world.cluster(joint, now_s))
 
 
 def started(settings: Settings, seed: int = 0) -> m.RunStarted:

@@ -44,12 +44,14 @@ if TYPE_CHECKING:
     from elastune.results import Result
     from elastune.search.optuna import OptunaSearcher
     from elastune.simulation import Simulation
+    from elastune.together import Together
     from elastune.tuner import Tuner, load
     from elastune.worker import torch as torch
 
 __version__ = "0.1.0"
 
 _LAZY = {
+    "Together": "elastune.together",
     "Tuner": "elastune.tuner",
     "load": "elastune.tuner",
     "Result": "elastune.results",
@@ -108,6 +110,7 @@ __all__ = [
     "Synthetic",
     "Table",
     "Target",
+    "Together",
     "Trainable",
     "Tuner",
     "View",

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from elastune.errors import ElastuneError, Infeasible, SpecError, StorageError, did_you_mean
+from elastune.errors import ElastuneError, Infeasible, RunFailed, SpecError, StorageError, did_you_mean
 from elastune.results import Result
 from elastune.units import format_duration
 from elastune.worker.log import follow_log, log_path
 
 if TYPE_CHECKING:
-    from elastune.tuner import Tuner
+    from elastune.driver import Driver
+    from elastune.simulation import Simulation
 
 FAILED, INFEASIBLE, INTERRUPTED = 2, 3, 130
 
@@ -33,8 +34,13 @@ journal_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 quiet_option = click.option("--quiet", is_flag=True, help="No progress line.")
+experiment_option = click.option("--experiment", metavar="NAME", help="Only this one of those that share the run.")
+priority_option = click.option(
+    "--priority", "priorities", metavar="NAME=NUMBER", multiple=True, help="Of one of several experiments; default: 1."
+)
 run_argument = click.argument("run", type=click.Path(path_type=Path))
 file_argument = click.argument("experiment", type=click.Path(path_type=Path))
+files_argument = click.argument("experiments", type=click.Path(path_type=Path), nargs=-1, required=True)
 
 
 def _explained(command: Callable[..., None]) -> Callable[..., None]:
@@ -68,18 +74,30 @@ def main() -> None:
 
 
 @main.command()
-@file_argument
+@files_argument
+@priority_option
 @click.option("--storage", type=click.Path(path_type=Path), help="Folder for runs; default: runs.")
 @journal_option
 @json_option
 @quiet_option
 @_explained
-def run(experiment: Path, storage: Path | None, journal: str | None, as_json: bool, quiet: bool) -> None:
-    """Run an EXPERIMENT (a YAML file) on this computer."""
-    from elastune.config_file import load_experiment
+def run(
+    experiments: tuple[Path, ...],
+    priorities: tuple[str, ...],
+    storage: Path | None,
+    journal: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Run an experiment (a YAML file) on this computer, or several EXPERIMENTS on the same machines.
 
-    tuner, _ = load_experiment(experiment, with_trainable=True, storage=storage, journal=journal)
-    if tuner.has_plan and not quiet and not as_json:
+    Several share devices by priority. Machines (the section cluster), deadline, budget and all else that is one for the
+    whole run are those of the first file: another may say the same, and is refused where it says otherwise.
+    """
+    from elastune.tuner import Tuner
+
+    tuner, _ = _load_files(experiments, priorities, with_trainable=True, storage=storage, journal=journal)
+    if isinstance(tuner, Tuner) and tuner.has_plan and not quiet and not as_json:
         Console(stderr=True).print(tuner.plan().tables(), "")
     if not quiet and not as_json:
         click.echo(f"run {tuner.path}; if it is cut short, go on with: elastune resume {tuner.path}", err=True)
@@ -87,16 +105,21 @@ def run(experiment: Path, storage: Path | None, journal: str | None, as_json: bo
 
 
 @main.command()
-@file_argument
+@files_argument
+@priority_option
 @click.option("--storage", type=click.Path(path_type=Path), help="Folder for runs; default: runs.")
 @json_option
 @quiet_option
 @_explained
-def simulate(experiment: Path, storage: Path | None, as_json: bool, quiet: bool) -> None:
-    """Run an EXPERIMENT on a simulated cluster: what would happen, and what it would cost."""
-    from elastune.config_file import load_experiment
+def simulate(
+    experiments: tuple[Path, ...], priorities: tuple[str, ...], storage: Path | None, as_json: bool, quiet: bool
+) -> None:
+    """Run EXPERIMENTS on a simulated cluster: what would happen, and what it would cost.
 
-    tuner, simulation = load_experiment(experiment, with_trainable=False, storage=storage, journal=None)
+    Several share the machines, as with `elastune run`. Each has the workload of its own file; all else of the section
+    simulation is that of the first.
+    """
+    tuner, simulation = _load_files(experiments, priorities, with_trainable=False, storage=storage, journal=None)
     _finish(tuner, lambda: tuner.simulate(simulation), as_json)
 
 
@@ -236,21 +259,22 @@ def _runs_line(runs: int, shown: bool) -> Iterator[Callable[[int], None]]:
 @_explained
 def resume(run: Path, journal: str | None, as_json: bool, quiet: bool) -> None:
     """Go on with a RUN (its folder) that was interrupted or crashed."""
-    from elastune.tuner import Tuner
+    from elastune.together import restore
 
-    tuner = Tuner.restore(run, journal=journal)
+    tuner = restore(run, journal)
     _finish(tuner, lambda: tuner.fit(progress=not quiet and not as_json), as_json)
 
 
 @main.command()
 @run_argument
+@experiment_option
 @journal_option
 @json_option
 @_explained
-def status(run: Path, journal: str | None, as_json: bool) -> None:
+def status(run: Path, experiment: str | None, journal: str | None, as_json: bool) -> None:
     """How a RUN stands: trials, best so far, time, cost."""
     result = _load(run, journal)
-    _show_summary(result, as_json)
+    _show_summary(result if experiment is None else result[experiment], as_json)
     started = result.view.started.started_unix_s
     if result.status == "running" and not as_json and started:
         silent = format_duration(max(0.0, time.time() - started - result.view.at_s))
@@ -259,48 +283,56 @@ def status(run: Path, journal: str | None, as_json: bool) -> None:
 
 @main.command()
 @run_argument
+@experiment_option
 @journal_option
 @json_option
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many trials to show.")
 @_explained
-def trials(run: Path, journal: str | None, as_json: bool, limit: int) -> None:
+def trials(run: Path, experiment: str | None, journal: str | None, as_json: bool, limit: int) -> None:
     """The trials of a RUN, best first."""
     from elastune.reporting import trial_dicts, trials_table
 
-    view = _load(run, journal).view
-    _print(trial_dicts(view) if as_json else trials_table(view, limit), as_json)
+    def show(result: Result) -> None:
+        Console().print(trials_table(result.view, limit))
+
+    _for_each(_load(run, journal), experiment, as_json, lambda result: trial_dicts(result.view), show)
 
 
 @main.command()
 @run_argument
+@experiment_option
 @journal_option
 @json_option
 @_explained
-def best(run: Path, journal: str | None, as_json: bool) -> None:
+def best(run: Path, experiment: str | None, journal: str | None, as_json: bool) -> None:
     """The best configuration of a RUN."""
-    result = _load(run, journal)
-    found = {"trial": result.best_trial.id, "value": result.best_value, "config": result.best_params}
-    if as_json:
-        _print(found, True)
-        return
-    click.echo(f"{result.view.started.metric} {result.best_value:g} by trial {result.best_trial.id}")
-    for name, value in result.best_params.items():
-        click.echo(f"  {name}: {json.dumps(value)}")
+
+    def found(result: Result) -> dict[str, Any]:
+        return {"trial": result.best_trial.id, "value": result.best_value, "config": result.best_params}
+
+    def show(result: Result) -> None:
+        click.echo(f"{result.view.started.metric} {result.best_value:g} by trial {result.best_trial.id}")
+        for name, value in result.best_params.items():
+            click.echo(f"  {name}: {json.dumps(value)}")
+
+    _for_each(_load(run, journal), experiment, as_json, found, show)
 
 
 @main.command()
 @run_argument
+@experiment_option
 @journal_option
 @json_option
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder for the pictures; default: plots in the run's folder."
 )
 @_explained
-def report(run: Path, journal: str | None, as_json: bool, out: Path | None) -> None:
+def report(run: Path, experiment: str | None, journal: str | None, as_json: bool, out: Path | None) -> None:
     """All about a RUN: summary, trials, best so far, machines, and pictures of it as PNG and SVG."""
     from elastune.reporting import (
         best_table,
         devices_table,
+        heading,
         ledger_dict,
         ledger_table,
         summary,
@@ -310,26 +342,29 @@ def report(run: Path, journal: str | None, as_json: bool, out: Path | None) -> N
         utilisation_dict,
     )
 
-    result = _load(run, journal)
+    whole = _load(run, journal)
+    result = whole if experiment is None else whole[experiment]
     pictures = [str(path) for path in result.save_plots(out)]
+    shared = len(result.experiments) > 1
     if as_json:
-        whole = {
-            "trials": trial_dicts(result.view),
-            "ledger": ledger_dict(result.view),
-            "devices": utilisation_dict(result.view),
+        found = {name: trial_dicts(result[name].view) for name in result}
+        told = {
+            "trials": found if shared else found[result.experiments[0]],
+            "ledger": ledger_dict(whole.view),
+            "devices": utilisation_dict(whole.view),
             "plots": pictures,
         }
-        _print({**summary_dict(result.view), **whole}, True)
+        _print({**summary_dict(result.view), **told}, True)
         return
     console = Console()
-    for part in (
-        summary(result.view),
-        trials_table(result.view, 20),
-        best_table(result.view),
-        devices_table(result.view),
-        ledger_table(result.view),
-    ):
-        console.print(part, "")
+    console.print(summary(result.view), "")
+    for name in result:
+        if shared:
+            console.print(heading(name))
+        console.print(trials_table(result[name].view, 20), "")
+        console.print(best_table(result[name].view), "")
+    console.print(devices_table(whole.view), "")
+    console.print(ledger_table(whole.view), "")
     click.echo("\n".join(["pictures:", *(f"  {path}" for path in pictures)]))
 
 
@@ -395,7 +430,67 @@ def _load(run: Path, journal: str | None) -> Result:
     return load(run, journal)
 
 
-def _finish(tuner: Tuner, go: Callable[[], Result], as_json: bool) -> None:
+def _load_files(
+    paths: tuple[Path, ...],
+    priorities: tuple[str, ...],
+    with_trainable: bool,
+    storage: Path | None,
+    journal: str | None,
+) -> tuple[Driver, Simulation]:
+    from elastune.config_file import load_experiment, load_together
+
+    given = dict(map(_priority, priorities))
+    if len(paths) > 1:
+        return load_together(paths, with_trainable, storage, journal, given)
+    if given:
+        raise SpecError(f"--priority {priorities[0]}: {paths[0]} has the machines for itself; leave it out")
+    return load_experiment(paths[0], with_trainable, storage, journal)
+
+
+def _priority(text: str) -> tuple[str, float]:
+    name, _, number = text.rpartition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise SpecError(f"--priority {text}: must be the name of an experiment and a number, such as a=2") from None
+
+
+def _for_each(
+    whole: Result,
+    chosen: str | None,
+    as_json: bool,
+    found: Callable[[Result], Any],
+    show: Callable[[Result], None],
+) -> None:
+    """What was found; of experiments that share the run, under a heading each or by name."""
+    from elastune.reporting import heading
+
+    if chosen is not None or len(whole.experiments) == 1:
+        result = whole if chosen is None else whole[chosen]
+        if as_json:
+            _print(found(result), True)
+        else:
+            show(result)
+        return
+    if as_json:
+        _print({name: _unless_nothing(found, whole[name]) for name in whole}, True)
+        return
+    for name in whole:
+        Console().print(heading(name))
+        _unless_nothing(show, whole[name])
+        click.echo()
+
+
+def _unless_nothing(tell: Callable[[Result], Any], result: Result) -> Any:
+    """One that has found nothing is no reason not to tell of the others."""
+    try:
+        return tell(result)
+    except RunFailed as error:
+        click.echo(str(error), err=True)
+        return None
+
+
+def _finish(tuner: Driver, go: Callable[[], Result], as_json: bool) -> None:
     try:
         with redirect_stdout(sys.stderr):  # what Ray and the user's modules print is not the answer
             result = go()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -17,12 +17,13 @@ from elastune import algorithm as algorithms
 from elastune.allocate import Fluid
 from elastune.bench import Contest, Entry
 from elastune.cluster.simulated import Fault
-from elastune.cluster.workload import Synthetic, table_from_file
+from elastune.cluster.workload import Synthetic, Workload, table_from_file
 from elastune.cluster.workload_lcbench import LCBench
 from elastune.errors import Infeasible, SpecError, did_you_mean
 from elastune.planning import Planning
 from elastune.simulation import Simulation
 from elastune.spec import Retention, Workers, require_int
+from elastune.together import Together
 from elastune.tuner import Tuner
 from elastune.units import parse_duration
 from elastune.yaml_file import checked, read_yaml
@@ -36,6 +37,8 @@ SECONDS = ("request", "boot", "lifetime", "notice", "start", "resize")
 """Durations of the simulation section, which its fields in Python give in seconds."""
 CLUSTER = {"machines", "devices", "devices_per_trial", "allocator", "provider", "boot"}
 ALLOCATORS: dict[str, Callable[..., Any]] = {"Fluid": Fluid}
+SHARED = set(inspect.signature(Tuner).parameters) & set(inspect.signature(Together).parameters) - {"name"}
+"""What is one for all experiments that share a run."""
 
 
 def load_experiment(
@@ -51,6 +54,7 @@ def load_experiment(
     is yet to be measured.
     """
     fields, simulation = _read(path, set(inspect.signature(Tuner).parameters), "algorithm")
+    fields = _with_allocator(fields, path)
     fields["algorithm"] = _one_of(ALGORITHMS, fields["algorithm"], f"{path}: algorithm")
     if not planned:
         fields = {name: given for name, given in fields.items() if name not in ("planning", "deadline", "budget")}
@@ -58,9 +62,72 @@ def load_experiment(
     fields |= {name: given for name, given in (("storage", storage), ("journal", journal)) if given is not None}
     trainable = fields.pop("trainable", None)
     loaded = _load_trainable(trainable, path) if with_trainable else None
+    made = _said_of(path, _simulation, simulation, fields, path)
+    fields = fields if with_trainable else _as_simulated(fields, made)
+    return _said_of(path, Tuner, loaded, **fields), made
+
+
+def load_together(
+    paths: Sequence[Path],
+    with_trainable: bool,
+    storage: Path | None,
+    journal: str | None,
+    priorities: Mapping[str, float],
+) -> tuple[Together, Simulation]:
+    """The experiments of several files on the same machines. What is one for all comes from the first."""
+    known = set(inspect.signature(Tuner).parameters)
+    files = {path: _read(path, known, "algorithm") for path in paths}
+    if len(files) < len(paths):
+        raise SpecError(f"{', '.join(map(str, paths))}: the same file twice: give each once")
+    fields, section = files[paths[0]]
+    shared = {name: given for name, given in fields.items() if name in SHARED}
+    for path, (its_fields, its_section) in files.items():
+        _check_same(path, paths[0], {name: its_fields[name] for name in SHARED & its_fields.keys()}, shared)
+        _check_same(path, paths[0], _without_workload(its_section), _without_workload(section), "simulation.")
+    shared |= {name: given for name, given in (("storage", storage), ("journal", journal)) if given is not None}
+    simulations = {path: _said_of(path, _simulation, its, fields, path) for path, (fields, its) in files.items()}
+    if not with_trainable:
+        shared = _as_simulated(shared, simulations[paths[0]])
+    tuners, workloads = [], {}
+    for path, (fields, _) in files.items():
+        trainable, algorithm = fields.pop("trainable", None), fields["algorithm"]
+        loaded = _load_trainable(trainable, path) if with_trainable else None
+        own = {name: given for name, given in fields.items() if name not in SHARED}
+        own["algorithm"] = _one_of(ALGORITHMS, algorithm, f"{path}: algorithm")
+        tuners.append(_said_of(path, Tuner, loaded, **own, **{**shared, "allocator": None}))
+        workloads[own["name"]] = simulations[path].workload
+    together = Together(tuners, priorities=priorities, **_with_allocator(shared, paths[0]))
+    given = {name: workload for name, workload in workloads.items() if isinstance(workload, Workload)}
+    return together, replace(simulations[paths[0]], workload=given)
+
+
+def _with_allocator(fields: dict[str, Any], path: Path) -> dict[str, Any]:
+    if fields.get("allocator") is None:
+        return fields
+    return fields | {"allocator": _one_of(ALLOCATORS, fields["allocator"], f"{path}: allocator")}
+
+
+def _check_same(path: Path, first: Path, given: object, shared: object, section: str = "") -> None:
+    """Refuse what a file says of the whole run unless the first says the same."""
+    if not isinstance(given, Mapping) or not isinstance(shared, Mapping):
+        return  # it is refused for that
+    for name, value in given.items():
+        if name not in shared or shared[name] != value:
+            theirs = f"{shared[name]!r}" if name in shared else "nothing of it"
+            raise SpecError(
+                f"{path}: {section}{name}={value!r}: {first} says {theirs}, and the first file says it for all that "
+                "share the run: leave it out here, or say the same"
+            )
+
+
+def _without_workload(section: object) -> object:
+    return {name: given for name, given in section.items() if name != "workload"} if isinstance(section, dict) else {}
+
+
+def _said_of(path: Path, make: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+    """What is refused, is refused with the name of the file."""
     try:
-        made = _simulation(simulation, fields, path)
-        return Tuner(loaded, **(fields if with_trainable else _as_simulated(fields, made))), made
+        return make(*arguments, **more)
     except (SpecError, Infeasible) as error:
         raise type(error)(f"{path}: {error}") from None
 
@@ -69,6 +136,7 @@ def load_contest(path: Path) -> tuple[Contest, int]:
     """The algorithms that a file compares on its simulation, and the seed to begin with."""
     known = set(inspect.signature(Tuner).parameters) - {"algorithm"}
     fields, simulation = _read(path, known | {"algorithms"}, "algorithms")
+    fields = _with_allocator(fields, path)
     given = fields.pop("algorithms")
     if not isinstance(given, Mapping) or not given:
         raise SpecError(
@@ -108,8 +176,6 @@ def _read(path: Path, known: set[str], algorithm: str) -> tuple[dict[str, Any], 
     for name, make in (("retention", Retention), ("workers", Workers)):
         if name in fields:
             fields[name] = _build(make, fields[name], f"{path}: {name}")
-    if fields.get("allocator") is not None:
-        fields["allocator"] = _one_of(ALLOCATORS, fields["allocator"], f"{path}: allocator")
     if "planning" in fields:
         fields["planning"] = _planning(fields["planning"], path)
     fields.setdefault("name", path.stem)

@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import cloudpickle
 import fsspec
+import msgspec
 
 from elastune.algorithm.base import Algorithm, TrialSource
 from elastune.allocate import Allocator, FirstComeFirstServed
 from elastune.control.controller import Controller
+from elastune.control.party import Party
 from elastune.errors import SpecError
+from elastune.messages import StartedExperiment
 from elastune.planning import Planning
 from elastune.profile.cloud import Cloud
 from elastune.profile.job import JobProfile
@@ -74,11 +77,24 @@ class Experiment:
         algorithm, searcher, allocator = cloudpickle.loads(
             cloudpickle.dumps((self.algorithm, self.searcher, allocator))
         )
-        searcher.setup(self.space, self.settings.mode, self.seed)
-        source = TrialSource(self.settings.name, searcher, self.space, self.seed)
-        algorithm.setup(source)
         allocator.setup(self.terms())
-        return Controller(self.settings, algorithm, allocator, source)
+        return Controller(self.settings, [self.party(algorithm, searcher)], allocator)
+
+    def party(self, algorithm: Algorithm, searcher: Searcher, priority: float = 1.0) -> Party:
+        """This experiment in a run, with copies of its algorithm and its searcher."""
+        settings = self.settings
+        searcher.setup(self.space, settings.mode, self.seed)
+        source = TrialSource(settings.name, searcher, self.space, self.seed)
+        algorithm.setup(source)
+        return Party(settings.name, settings.metric, settings.mode, algorithm, source, priority)
+
+    def each(self) -> tuple[Experiment, ...]:
+        """The experiments of its run."""
+        return (self,)
+
+    def recorded(self) -> tuple[StartedExperiment, ...] | msgspec.UnsetType:
+        """For the journal, where several share the run."""
+        return msgspec.UNSET
 
     def terms(self) -> Terms:
         """What an algorithm that plans itself is told."""
@@ -97,6 +113,11 @@ class Experiment:
             "machines": self.machines,
             "devices": self.devices,
         }
+
+    def describe_search(self) -> dict[str, Any]:
+        """The part of it that has nothing to do with machines."""
+        whole = self.describe()
+        return {name: whole[name] for name in ("space", "algorithm", "searcher")}
 
     def _describe_allocation(self) -> dict[str, Any]:
         if self.allocator is not None:
@@ -222,7 +243,6 @@ def make_experiment(
         cloud=cloud,
     )
     _try_out(experiment)
-    _warn_of_constants(space, algorithm)
     return experiment
 
 
@@ -352,7 +372,7 @@ def _try_out(experiment: Experiment) -> None:
             )
 
 
-def _warn_of_constants(space: Space, algorithm: Algorithm) -> None:
+def warn_of_constants(space: Space, algorithm: Algorithm) -> None:
     """Perhaps meant, to see how much results vary; more likely a domain that was written wrongly."""
     stages = algorithm.stages()
     n = sum(stage.trials for stage in stages if stage.start == 0) if stages else getattr(algorithm, "n", None)

@@ -43,6 +43,11 @@ def trial_number(trial: str) -> str:
     return trial.rpartition("-")[2]
 
 
+def experiment_of(trial: str) -> str:
+    """The beginning of a trial's id: the name of its experiment, which may have hyphens itself."""
+    return trial.rpartition("-")[0]
+
+
 class Slot(msgspec.Struct, frozen=True, gc=False, array_like=True, order=True):
     """Where one worker process of a trial lives: a device of a machine, or one lane of a device that trials share."""
 
@@ -98,6 +103,17 @@ class Event(msgspec.Struct, frozen=True, gc=False, tag=True, tag_field="type"):
     """Something that happened in the world."""
 
 
+class StartedExperiment(msgspec.Struct, frozen=True, gc=False):
+    """One of several that share a run."""
+
+    name: str
+    metric: str
+    mode: Literal["min", "max"]
+    seed: int
+    priority: float
+    experiment: dict[str, Any]
+
+
 class RunStarted(Event, frozen=True, gc=False):
     """The first event of every journal: what was asked for, by whom it can be read, and when it began."""
 
@@ -116,6 +132,8 @@ class RunStarted(Event, frozen=True, gc=False):
     budget_device_s: float | None = None
     plan: ClockPlan | None = None
     """Where the algorithm has one; plans that an allocator makes are decisions."""
+    experiments: tuple[StartedExperiment, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Where several share the run; metric, mode and seed above are then those of the first."""
 
 
 class RunResumed(Event, frozen=True, gc=False):
@@ -426,12 +444,20 @@ class Planned(Decision, frozen=True, gc=False):
         return max(self.done_s)
 
 
+class ExperimentEnded(Decision, frozen=True, gc=False):
+    """One of several that share the run is over."""
+
+    experiment: str
+    status: RunStatus
+    reason: str
+
+
 class RunEnded(Decision, frozen=True, gc=False):
     status: RunStatus
     reason: str
 
 
-AnyDecision = Suggested | Planned | StatusChanged | EventHidden | Note | RunEnded
+AnyDecision = Suggested | Planned | StatusChanged | EventHidden | Note | ExperimentEnded | RunEnded
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from elastune.errors import RunFailed
+from elastune.errors import RunFailed, SpecError
 from elastune.messages import Config
 from elastune.record.checkpoints import CheckpointStore
 from elastune.record.projection import RunView, TrialView
@@ -19,11 +20,27 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """Read from the journal only."""
+    """Read from the journal only. Of a run that several experiments share, `result["name"]` is that of one of them;
+    cost and time are those of the whole run.
+    """
 
     def __init__(self, view: RunView, path: Path) -> None:
         self.view = view
         self.path = path
+
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        """The names of those that share the run; mostly there is but one."""
+        return self.view.experiments
+
+    def __getitem__(self, experiment: str) -> Result:
+        return Result(self.view.only(experiment), self.path)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.experiments)
+
+    def __len__(self) -> int:
+        return len(self.experiments)
 
     @property
     def status(self) -> str:
@@ -32,6 +49,11 @@ class Result:
 
     @property
     def best_trial(self) -> TrialView:
+        if len(self.experiments) > 1:
+            raise SpecError(
+                f"run {self.path}: {', '.join(self.experiments)} share it, and each has a best of its own: "
+                f"result[{self.experiments[0]!r}]"
+            )
         if self.view.best is None:
             raise RunFailed(f"run {self.path}: no trial has reported a finite {self.view.started.metric!r} yet")
         return self.view.best
@@ -78,14 +100,21 @@ class Result:
 
         console = Console(width=120)
         with console.capture() as text:
-            console.print(summary(self.view), trials_table(self.view, limit=10))
+            console.print(summary(self.view))
+            for name in self:
+                console.print(trials_table(self[name].view, limit=10))
         return text.get()
 
     def save_plots(self, folder: str | Path | None = None) -> list[Path]:
-        """Draws the run as PNG and SVG, by default into `plots` in the run's folder."""
+        """Draws the run as PNG and SVG, by default into `plots` in the run's folder. Experiments that share the run
+        have a folder each in there.
+        """
         from elastune.reporting.plots import save_all
 
-        return save_all(self.view, Path(folder) if folder is not None else self.path / "plots")
+        folder = Path(folder) if folder is not None else self.path / "plots"
+        if len(self) == 1:
+            return save_all(self.view, folder)
+        return [picture for name in self for picture in save_all(self[name].view, folder / name)]
 
 
 def checkpoint_store(path: Path, url: str | None) -> CheckpointStore:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from elastune.cluster.simulated import Fault, Machines, SimulatedCluster, perfect_speedup
+from elastune.cluster.simulated_shared import EachItsOwn, SharedCluster
 from elastune.cluster.workload import Stragglers, Synthetic, Workload
 from elastune.errors import SpecError, did_you_mean
 from elastune.profile.cloud import Cloud
@@ -26,6 +27,7 @@ PLAIN_CLOUD = Cloud("simulated", 1, 0.0, minimum_s=0.0)
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """`workload` says how trials learn and how long a step takes; None: synthetic curves with steps of one second.
+    Where several experiments share the machines, it may be a mapping with one for each of their names.
 
     `scaling` maps widths to speed-ups ({1: 1, 2: 1.9, 4: 3.6}; in between it is interpolated, above it stays, and below
     it falls with the width). What it says of 1/2 is how fast each of two trials is while both are on one device: half
@@ -34,7 +36,7 @@ class Simulation:
     cloud that the experiment is planned with; without these machines are there at once and training scales perfectly.
     """
 
-    workload: Workload | None = None
+    workload: Workload | Mapping[str, Workload] | None = None
     request_s: float | None = None
     boot_s: float | None = None
     lifetime_s: float | None = None
@@ -57,24 +59,36 @@ class Simulation:
         """Refuse what would never end: a training function returns some day, a synthetic curve does not. Refuse also a
         parameter that recorded curves do not know: it would seem to make no difference.
         """
-        endless = isinstance(self.workload, Synthetic | None) and getattr(experiment.algorithm, "R", 1) is None
-        if endless and experiment.settings.limits == Limits():
-            name = type(experiment.algorithm).__name__
-            raise SpecError(f"{name}(R=None) on synthetic curves would never end: give R, a deadline or a budget")
-        if self.workload is not None and self.workload.names is not None:
-            for parameter in experiment.space.domains():
-                if parameter not in self.workload.names:
-                    raise SpecError(
-                        f"space.{parameter}: the curves of the workload know no such parameter; "
-                        f"{did_you_mean(parameter, self.workload.names, 'they know')}"
-                    )
+        names = [each.settings.name for each in experiment.each()]
+        for name in self.workload if isinstance(self.workload, Mapping) else ():
+            if name not in names:
+                raise SpecError(f"workload[{name!r}]: there is no such experiment; {did_you_mean(name, names)}")
+        for each in experiment.each():
+            workload = self._given_for(each)
+            endless = isinstance(workload, Synthetic | None) and getattr(each.algorithm, "R", 1) is None
+            if endless and experiment.settings.limits == Limits():
+                algorithm = type(each.algorithm).__name__
+                raise SpecError(
+                    f"{algorithm}(R=None) on synthetic curves would never end: give R, a deadline or a budget"
+                )
+            if workload is not None and workload.names is not None:
+                _check_names(each, workload.names)
+
+    def _given_for(self, experiment: Experiment) -> Workload | None:
+        return self.workload.get(experiment.settings.name) if isinstance(self.workload, Mapping) else self.workload
+
+    def _workload_of(self, experiment: Experiment, step_s: float) -> Workload:
+        settings = experiment.settings
+        given = self._given_for(experiment)
+        return given or Synthetic(settings.metric, settings.mode, step_s=step_s, seed=experiment.seed)
 
     def cluster(self, experiment: Experiment, start_s: float) -> SimulatedCluster:
         settings, seed = experiment.settings, experiment.seed
         profile, cloud = experiment.profile or PLAIN_JOB, experiment.cloud or PLAIN_CLOUD
-        return SimulatedCluster(
-            workload=self.workload
-            or Synthetic(settings.metric, settings.mode, step_s=profile.step.expected_s, seed=seed),
+        workloads = {each.settings.name: self._workload_of(each, profile.step.expected_s) for each in experiment.each()}
+        shared = len(workloads) > 1
+        return (SharedCluster if shared else SimulatedCluster)(
+            workload=EachItsOwn(workloads) if shared else workloads[settings.name],
             machines=Machines(
                 experiment.devices,
                 cloud.request if self.request_s is None else self.request_s,
@@ -98,3 +112,12 @@ class Simulation:
             seed=seed,
             now_s=start_s,
         )
+
+
+def _check_names(experiment: Experiment, known: Sequence[str]) -> None:
+    for parameter in experiment.space.domains():
+        if parameter not in known:
+            raise SpecError(
+                f"space.{parameter}: the curves of the workload know no such parameter; "
+                f"{did_you_mean(parameter, known, 'they know')}"
+            )

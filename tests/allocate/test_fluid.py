@@ -104,7 +104,7 @@ def test_limits_of_the_user_are_kept() -> None:
         (Hyperband(81, 1, 3), 1.15),
         (ASHA(81, 1, 81, 3), 1.3),
         (Group([20, 30, 40]), 2.0),
-        (OneByOne([20] * 60), 1.1),
+        (OneByOne([20] * 60), 1.05),
     ],
 )
 def test_algorithms_are_faster_than_with_the_default(algorithm: Algorithm, least: float) -> None:

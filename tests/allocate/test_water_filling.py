@@ -231,7 +231,7 @@ def test_new_widths_have_a_place_at_once_and_are_not_later(times: list[float], d
     resize_s = data.draw(st.sampled_from([0.0, 0.1, 1.0]))
     options: list[Width] = [HALF, 1, 2, 3]
     widths = [data.draw(st.sampled_from(options)) for _ in times]
-    present = schedule(times, widths, n, overheads)
+    present = schedule([1.0] * len(times), widths, n, ideal(64, 64))
     runs = [trial for trial, placed in enumerate(present) if placed.start_s == 0]
     times, widths = [times[trial] for trial in runs], [widths[trial] for trial in runs]
     updated = dynamic_fluid(times, widths, n, overheads, resize_s)

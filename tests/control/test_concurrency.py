@@ -48,7 +48,7 @@ def test_on_fewer_devices_the_others_wait(name: str) -> None:
     while not session.controller.done:
         session.turns(1)
         runs = session.controller._runs
-        assert runs.under_way <= 5
+        assert runs.under_way(runs.parties[0]) <= 5
         waited.add((len(runs._schedule.widths), len(runs._schedule.waiting)))
     assert (2, 3) in waited and session.view.status == "succeeded"
     assert_sound(session)

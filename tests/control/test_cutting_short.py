@@ -41,7 +41,7 @@ class Once(Algorithm):
 
 
 def ends(session: Session) -> list[int]:
-    algorithm = session.controller._runs._algorithm
+    algorithm = session.controller._runs.parties[0].algorithm
     assert isinstance(algorithm, Once)
     return [end.iteration for end in algorithm.ends]
 

@@ -163,7 +163,7 @@ class Listening(Searcher):
 
 def test_the_searcher_is_not_told_what_a_configuration_of_others_is_worth() -> None:
     session = world(Exchange(), searcher=Listening(), devices=2).run()
-    searcher = session.controller._source.searcher
+    searcher = session.controller._runs.parties[0].source.searcher
     assert isinstance(searcher, Listening)
     assert sorted(searcher.results) == [(0, 4), (0, 8), (1, 4)]
 

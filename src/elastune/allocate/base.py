@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from elastune.messages import Config, Planned
+from elastune.messages import Config, Planned, experiment_of
 from elastune.spec import Terms, Width
 
 
@@ -45,7 +45,9 @@ class View:
     `width` says what the algorithm wants a trial to have; None: what the allocator sees fit. `leaving` has those that
     hold devices and were told to leave them. `left` says how many iterations a trial has until the end of its run, if
     that is known, `config` what it trains, `one_by_one` whether its algorithm begins trials one by one and not in
-    groups, and `mates` the trials on its device, with itself. `idle` is how many devices nobody is on.
+    groups, and `mates` the trials on its device, with itself. `idle` is how many devices nobody is on. `experiment`
+    says whose a trial is where several share the run, each with the priority that `priorities` has for it; `waiting` is
+    in an order that goes by them.
     """
 
     free: Width
@@ -64,7 +66,7 @@ class View:
     one_by_one: Callable[[str], bool] = lambda trial: False
     mates: Callable[[str], Collection[str]] = lambda trial: (trial,)
     idle: Callable[[], int] = lambda: 0
-    experiment: Callable[[str], str] = lambda trial: ""
+    experiment: Callable[[str], str] = experiment_of
     priorities: Mapping[str, float] = field(default_factory=dict)
 
 

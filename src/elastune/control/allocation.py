@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 
 from elastune import messages as m
 from elastune.allocate.base import Allocator, Target, View
 from elastune.control.answer import Answer
 from elastune.control.course import Course
 from elastune.control.fleet import Fleet
+from elastune.control.party import Party, in_turn
 from elastune.control.schedule import Schedule
 from elastune.control.state import Trial
 from elastune.control.trial_runs import TrialRuns
@@ -21,7 +23,7 @@ GROUP = 1000
 
 
 class Allocation:
-    """Asks the algorithm for as many trials as there is room for, and the allocator what each of them shall have."""
+    """Asks algorithms for as many trials as there is room for, and the allocator what each of them shall have."""
 
     def __init__(
         self,
@@ -39,6 +41,7 @@ class Allocation:
         """While a journal is replayed: the plans of the present turn."""
         self._allocator, self._trials, self._fleet, self._schedule = allocator, trials, fleet, schedule
         self._runs, self._course, self._answer = runs, course, answer
+        self._priorities = {party.name: party.priority for party in runs.parties}
 
     def fill(self) -> None:
         if self._course.outcome is None:
@@ -77,22 +80,51 @@ class Allocation:
         self._fleet.hold(target.by_pool)
         stuck = not self._schedule.widths and self._schedule.waiting and self._runs.timers.next_s == math.inf
         if stuck and all(node.devices for node in self._fleet.nodes.values()):
-            self._course.end("failed", _nothing_for(self._trials[next(iter(self._schedule.waiting))], target))
+            trial = self._trials[next(iter(self._schedule.waiting))]
+            self._runs.give_up(trial.party, _nothing_for(trial, target))
+            if self._course.outcome is None:  # the others may have a place
+                self._bring_to_target()
 
     def _ask_for_more(self) -> None:
         """As many trials as there is a place for, at least one if there is nothing else to do; or, where the algorithm
         says how many may be under way, as many as that.
         """
-        most, everything = self._runs.max_concurrent, self._allocator.all_at_once
-        group = GROUP if self._allocator.whole_groups and self._runs.begin_whole else 1
         room = self._fleet.room(to_width("the allocator's width", self._allocator.width)) + self._allocator.extra
+        everything = self._allocator.all_at_once
+        if len(self._runs.parties) > 1:
+            self._ask_in_turn(room, everything)
+            return
+        (party,) = self._runs.parties
+        most, group = party.algorithm.max_concurrent, self._group(party)
         while True:
             if most is not None:
-                wanted = most - self._runs.under_way
+                wanted = most - self._runs.under_way(party)
             elif (wanted := room - len(self._schedule.waiting)) > 0 or self._idle or everything:
                 wanted = max(wanted, group)
-            if wanted <= 0 or not self._runs.ask_for_more(wanted):
+            if wanted <= 0 or not self._runs.ask_for_more(party, wanted):
                 break
+
+    def _group(self, party: Party) -> int:
+        """How many trials are asked for at a time: many where they are one group and nothing is learnt before."""
+        whole = self._allocator.whole_groups and party.algorithm.whole and not party.source.searcher.learns
+        return GROUP if whole else 1
+
+    def _ask_in_turn(self, room: int, everything: bool) -> None:
+        """Of each experiment as many as will have their turn when the places are given out one by one. At least one of
+        each, so that the allocator knows who wants devices; an experiment that has none is over.
+        """
+        for party in [party for party in self._runs.parties if party.outcome is None]:
+            while everything and self._runs.ask_for_more(party, max(room, 1)):
+                pass
+            done = party.idle and not self._runs.timers.waking_for(party) and not self._runs.ask_for_more(party, 1)
+            if done:
+                self._runs.close_one(party)
+
+        def has_another(party: Party, got: int) -> bool:
+            return got < len(party.waiting) or self._runs.ask_for_more(party, self._group(party))
+
+        running = [party for party in self._runs.parties if party.outcome is None]
+        deque(islice(in_turn(running, has_another), room), maxlen=0)
 
     def _ask_for_target(self) -> Target:
         at_s, trials, schedule, pools = self._answer.at_s, self._trials, self._schedule, self._fleet.pools
@@ -110,9 +142,11 @@ class Allocation:
             lambda: (trial for trial in schedule.widths if trials[trial].leaving),
             lambda trial: trials[trial].left,
             lambda trial: trials[trial].config,
-            lambda trial: self._runs.one_by_one,
+            lambda trial: trials[trial].party.algorithm.one_by_one,
             lambda trial: schedule.mates(trials[trial]),
             lambda: self._fleet.idle,
+            experiment=lambda trial: trials[trial].party.name,
+            priorities=self._priorities,
         )
         target = self._allocator.allocate(view, at_s)
         for machines in target.by_pool.values():

@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elastune import messages as m
-from elastune.algorithm.base import Algorithm, TrialSource
 from elastune.allocate.base import Allocator
 from elastune.control.allocation import Allocation
 from elastune.control.answer import Answer
 from elastune.control.course import Course
 from elastune.control.fleet import Fleet
 from elastune.control.machine_events import MachineEvents
+from elastune.control.party import Party
 from elastune.control.schedule import Schedule
 from elastune.control.state import Trial
 from elastune.control.trial_events import TrialEvents
@@ -33,17 +34,19 @@ class Step:
 class Controller:
     """Holds the whole state of a run. `handle` is its only way to change: events first, then what the clock brings,
     then the limits; and if trials or machines came or went, devices are allocated anew.
+
+    Limits and machines are those of all `parties`; what their trials report is their own.
     """
 
-    def __init__(self, settings: Settings, algorithm: Algorithm, allocator: Allocator, source: TrialSource) -> None:
+    def __init__(self, settings: Settings, parties: Sequence[Party], allocator: Allocator) -> None:
         self.settings = settings
+        self.parties = parties
         self.trials: dict[str, Trial] = {}
-        self._source = source
         self._answer = answer = Answer()
         self.fleet = fleet = Fleet(settings.limits, answer, allocator.apart)
-        schedule = Schedule(self.trials, fleet, answer)
+        schedule = Schedule(parties, self.trials, fleet, answer)
         self._course = course = Course(settings.grace_s, self.trials, fleet, schedule, answer)
-        self._runs = runs = TrialRuns(settings, algorithm, source, self.trials, schedule, course, answer)
+        self._runs = runs = TrialRuns(settings, parties, self.trials, schedule, course, answer)
         self._allocation = Allocation(allocator, self.trials, fleet, schedule, runs, course, answer)
         machine_events = MachineEvents(self.trials, fleet, schedule, runs, course, answer)
         self._trial_events = TrialEvents(settings, allocator, self.trials, fleet, schedule, runs, course, answer)
@@ -52,7 +55,8 @@ class Controller:
     def handle(self, turn: m.Turn) -> Step:
         answer, course, allocation = self._answer, self._course, self._allocation
         answer.begin(turn.at_s)
-        self._source.decisions = answer.decisions
+        for party in self.parties:
+            party.source.decisions = answer.decisions
         self._trial_events.begin(turn.events)
         for index, event in enumerate(turn.events):
             answer.event = index
@@ -72,10 +76,13 @@ class Controller:
         """Go through a recorded turn again. What was suggested is taken from the record; all else must come out the
         same.
         """
-        self._source.recorded = deque(d for d in record.decisions if isinstance(d, m.Suggested))
+        suggested = [decision for decision in record.decisions if isinstance(decision, m.Suggested)]
+        for party in self.parties:
+            party.source.recorded = deque(d for d in suggested if m.experiment_of(d.trial) == party.name)
         self._allocation.recorded = deque(d for d in record.decisions if isinstance(d, m.Planned))
         step = self.handle(m.Turn(record.at_s, record.events))
-        self._source.recorded = None
+        for party in self.parties:
+            party.source.recorded = None
         self._allocation.recorded.clear()
         for kind, recorded, again in (
             ("decision", record.decisions, step.decisions),

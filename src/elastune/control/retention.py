@@ -12,22 +12,22 @@ from elastune.spec import Retention
 
 
 class Keeper:
-    """Knows the best trials so far, and drops the checkpoints that are needed no longer."""
+    """Knows the best trials of each experiment so far, and drops the checkpoints that are needed no longer."""
 
     def __init__(self, rules: Retention, answer: Answer) -> None:
         self._rules, self._answer = rules, answer
-        self._best: list[tuple[float, str]] = []
         self._heirs: Counter[str] = Counter()
         """How many trials hold a checkpoint, by path, besides one."""
 
     def rank(self, trial: Trial) -> str | None:
         """Count a new best loss of the trial. Returns the trial that is no longer among the best, if any."""
         assert trial.best_loss is not None
-        if len(self._best) == self._rules.keep_best and (not self._best or trial.best_loss >= self._best[-1][0]):
+        best = trial.party.best
+        if len(best) == self._rules.keep_best and (not best or trial.best_loss >= best[-1][0]):
             return None
-        self._best = [entry for entry in self._best if entry[1] != trial.id]
-        insort(self._best, (trial.best_loss, trial.id))
-        return self._best.pop()[1] if len(self._best) > self._rules.keep_best else None
+        trial.party.best = best = [entry for entry in best if entry[1] != trial.id]
+        insort(best, (trial.best_loss, trial.id))
+        return best.pop()[1] if len(best) > self._rules.keep_best else None
 
     def keep(self, trial: Trial, checkpoint: Checkpoint | None) -> None:
         """A new checkpoint of the trial; it takes the place of an older one of the same iteration."""
@@ -70,7 +70,7 @@ class Keeper:
 
     def _superfluous(self, trial: Trial) -> list[Checkpoint]:
         """Of a trial that holds slots the last is never among it: a restart needs it."""
-        if trial.over and not trial.slots and all(best != trial.id for _, best in self._best):
+        if trial.over and not trial.slots and all(best != trial.id for _, best in trial.party.best):
             return trial.checkpoints
         if len(trial.checkpoints) <= self._rules.keep_last:
             return []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from elastune import messages as m
 from elastune.allocate.base import Target
 from elastune.control.answer import Answer
 from elastune.control.displace import Move, displace
 from elastune.control.fleet import Fleet
+from elastune.control.party import Line, Party
 from elastune.control.pool import Pool
 from elastune.control.state import Trial
 from elastune.errors import SpecError
@@ -19,16 +20,16 @@ from elastune.spec import Width, share_of, to_width
 class Schedule:
     """A trial holds its slots from its start until it is known to have left them."""
 
-    def __init__(self, trials: Mapping[str, Trial], fleet: Fleet, answer: Answer) -> None:
+    def __init__(self, parties: Sequence[Party], trials: Mapping[str, Trial], fleet: Fleet, answer: Answer) -> None:
         self._trials, self._fleet, self._answer = trials, fleet, answer
-        self.waiting: dict[str, None] = {}
+        self.waiting = Line(parties)
         self.widths: dict[str, Width] = {}
         """Of the trials that hold slots: what they have, or were last told to take."""
         self._moves: dict[str, Move] = {}
         """Those that make room for others, until the last of them has happened."""
 
     def queue(self, trial: Trial) -> None:
-        self.waiting[trial.id] = None
+        trial.party.waiting[trial.id] = None
 
     def requeue(self, trial: Trial) -> None:
         """The run is not over: it goes on when it is its turn again."""
@@ -114,7 +115,8 @@ class Schedule:
         slots = self._pool(trial).take(trial.id, width)
         if slots is None:
             return False
-        del self.waiting[trial.id]
+        del trial.party.waiting[trial.id]
+        trial.party.running += 1
         self.widths[trial.id] = trial.width = width
         trial.slots = slots
         trial.status, trial.leaving = "running", False
@@ -180,7 +182,7 @@ class Schedule:
 
     def stop(self, trial: Trial, within_s: float) -> None:
         """Neither wait nor run any more."""
-        self.waiting.pop(trial.id, None)
+        trial.party.waiting.pop(trial.id, None)
         if trial.slots:
             trial.leaving = True
             self._answer.order(m.StopTrial, trial.id, trial.attempt, within_s)
@@ -188,6 +190,7 @@ class Schedule:
     def left(self, trial: Trial) -> None:
         self._pool(trial).give(trial.id, dict.fromkeys(trial.slots + trial.next_slots))
         del self.widths[trial.id]
+        trial.party.running -= 1
         trial.slots = trial.next_slots = ()
 
     def _in_pool(self, number: int, widths: Mapping[str, Width]) -> dict[str, Width]:

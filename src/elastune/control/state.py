@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from elastune.control.party import Party
 from elastune.messages import Checkpoint, Config, Slot, TrialStatus
 from elastune.spec import Run, Width
 
@@ -17,6 +18,7 @@ class Trial:
     id: str
     config: Config
     run: Run
+    party: Party
     status: TrialStatus = "waiting"
     attempt: int = 0
     lineage: int = 0

@@ -89,15 +89,16 @@ class TrialEvents:
         trial.iteration = event.iteration
         trial.trained_s += seconds
         trial.failures = 0
-        metric = self._settings.metric
+        party = trial.party
+        metric = party.metric
         value = m.to_float(event.metrics[metric]) if metric in event.metrics else None
         if value is None:
             self._runs.fail(trial, _no_metric(metric, event))
-            if not self._runs.reports:  # the first report of all: the name is wrong, not the trial
-                self._course.end("failed", _no_metric(metric, event))
+            if not party.reports:  # the first report of all: the name is wrong, not the trial
+                self._runs.give_up(party, _no_metric(metric, event))
         elif not math.isfinite(value):
             self._runs.fail(trial, f"{metric}={value} at iteration {event.iteration}: must be a finite number")
-        elif self._runs.count(trial, value if self._settings.mode == "min" else -value):
+        elif self._runs.count(trial, value if party.mode == "min" else -value):
             self._allocator.improved(trial.id, trial.trained_s, self._answer.at_s)
 
     def _measure(self, trial: Trial) -> float:
@@ -161,7 +162,8 @@ class TrialEvents:
 
     def _on_failed(self, event: m.TrialFailed) -> None:
         # While nothing has ever worked, trying the same code again only delays the news.
-        self._retry_or_fail(event, event.error, event.final or not self._runs.reports)
+        trial = self._trials.get(event.trial)
+        self._retry_or_fail(event, event.error, event.final or (trial is not None and not trial.party.reports))
 
     def _on_lost(self, event: m.TrialLost) -> None:
         self._retry_or_fail(event, event.reason, False)
@@ -188,7 +190,7 @@ class TrialEvents:
             self._answer.note("warning", f"trial {trial.id} is tried again in {backoff_s:g} s: {reason}")
             trial.status = "waiting"
             self._answer.decisions.append(m.StatusChanged(trial.id, trial.status, reason))
-            self._runs.timers.retry(trial.id, self._answer.at_s + backoff_s)
+            self._runs.timers.retry(trial, self._answer.at_s + backoff_s)
 
     def _tell_if_it_hung(self, trial: Trial) -> None:
         """It was abandoned in the middle of a step, which is usual, but not of one that is so much longer."""

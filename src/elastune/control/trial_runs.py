@@ -1,25 +1,25 @@
-"""The runs that the algorithm asks for: from the queue to their end, of which the searcher and the algorithm learn."""
+"""The runs that algorithms ask for: from the queue to their end, of which the searcher and the algorithm learn."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from elastune.algorithm.base import NOTHING, Algorithm, AlgorithmEvent, Ended, Reported, TrialSource, Woken
+from elastune.algorithm.base import NOTHING, AlgorithmEvent, Ended, Reported, Woken
 from elastune.control.answer import Answer
 from elastune.control.course import Course
+from elastune.control.party import Party
 from elastune.control.retention import Keeper
 from elastune.control.schedule import Schedule
 from elastune.control.state import Trial
 from elastune.control.timers import Timers
 from elastune.errors import SpecError
-from elastune.messages import RunStatus, StatusChanged, TrialStatus
+from elastune.messages import ExperimentEnded, RunStatus, StatusChanged, TrialStatus
 from elastune.spec import Run, Settings, TrialGroup, to_width
 
 FAILURES_BEFORE_GIVING_UP = 3
-"""So many trials may fail before any has reported; then the run is over: the fault is in the code, not in a trial."""
+"""So many trials may fail before any has reported; then it is over: the fault is in the code, not in a trial."""
 
 
 class TrialRuns:
@@ -30,8 +30,7 @@ class TrialRuns:
     def __init__(
         self,
         settings: Settings,
-        algorithm: Algorithm,
-        source: TrialSource,
+        parties: Sequence[Party],
         trials: dict[str, Trial],
         schedule: Schedule,
         course: Course,
@@ -39,46 +38,36 @@ class TrialRuns:
     ) -> None:
         self.keeper = Keeper(settings.retention, answer)
         self.timers = Timers(answer)
-        self.reports = 0
-        """Those that count, of all trials."""
-        self._settings, self._algorithm, self._source = settings, algorithm, source
+        self.parties = parties
+        self._grace_s = settings.grace_s
         self._trials, self._schedule, self._course, self._answer = trials, schedule, course, answer
-        self._failed = 0
-        self.best_loss = math.inf
-        self.one_by_one = algorithm.one_by_one
-        self._last_failure = ""
 
     # --------------------------------------------------------------------------------------------------- to the queue
 
-    @property
-    def max_concurrent(self) -> int | None:
-        """How many may be under way at once."""
-        return self._algorithm.max_concurrent
+    def under_way(self, party: Party) -> int:
+        """How many of its trials run, wait, or will be tried again in a while."""
+        retried = sum(self._trials[trial].party is party for trial in self.timers.retried)
+        return party.running + len(party.waiting) + retried
 
-    @property
-    def under_way(self) -> int:
-        """How many trials run, wait, or will be tried again in a while."""
-        return len(self._schedule.widths) + len(self._schedule.waiting) + sum(1 for _ in self.timers.retried)
-
-    @property
-    def begin_whole(self) -> bool:
-        """Whether new trials are one group, of which more can be asked for than can run: nothing is learnt before."""
-        return self._algorithm.whole and not self._source.searcher.learns
-
-    def ask_for_more(self, free: int) -> bool:
-        """Says whether the algorithm had any."""
-        groups = [group for group in self._algorithm.more(free, self._answer.at_s) if group]
-        self._queue(groups)
+    def ask_for_more(self, party: Party, free: int) -> bool:
+        """Says whether its algorithm had any."""
+        if (most := party.algorithm.max_concurrent) is not None:
+            free = min(free, most - self.under_way(party))
+        if free < 1:
+            return False
+        groups = [group for group in party.algorithm.more(free, self._answer.at_s) if group]
+        self._queue(party, groups)
         return bool(groups)
 
-    def _queue(self, groups: Iterable[TrialGroup]) -> None:
+    def _queue(self, party: Party, groups: Iterable[TrialGroup]) -> None:
         for group in groups:
             for run in group:
                 if run.width is not None:
                     run = msgspec.structs.replace(run, width=to_width(f"the width of a run of {run.trial}", run.width))
                 trial = self._trials.get(run.trial)
                 if trial is None:
-                    trial = self._trials[run.trial] = Trial(run.trial, run.config, run)
+                    trial = self._trials[run.trial] = Trial(run.trial, run.config, run, party)
+                    party.trials += 1
                 self._go_on_as(trial, run)
                 trial.run, trial.config = run, run.config
                 if run.until_s is not None:
@@ -115,10 +104,10 @@ class TrialRuns:
             self._schedule.requeue(trial)
 
     def fire_timers(self) -> None:
-        for trial_id in self.timers.due():
+        for trial_id, party in self.timers.due():
             self._answer.changed = True
             if trial_id is None:
-                self._tell(Woken())
+                self._tell(party, Woken())
             else:
                 self._schedule.queue(self._trials[trial_id])
         if self._course.outcome is not None:  # it may be interrupted only: then runs end when it goes on
@@ -126,9 +115,9 @@ class TrialRuns:
         for until_s, trial_id in self.timers.ended():
             trial = self._trials[trial_id]
             # One that trains is ended where it trains; one that has ended may have another run by now.
-            waits = trial_id in self._schedule.waiting or (trial.status == "waiting" and not trial.slots)
+            waits = trial_id in trial.party.waiting or (trial.status == "waiting" and not trial.slots)
             if trial.run.until_s == until_s and waits:
-                self._schedule.waiting.pop(trial_id, None)
+                trial.party.waiting.pop(trial_id, None)
                 self.timers.forget_retry(trial_id)
                 self._answer.changed = True
                 self._out_of_time(trial)
@@ -136,8 +125,8 @@ class TrialRuns:
     # -------------------------------------------------------------------------------------------------- on the devices
 
     def count(self, trial: Trial, loss: float) -> bool:
-        """A report of an iteration that is new. Says whether no trial was so good before."""
-        self.reports += 1
+        """A report of an iteration that is new. Says whether no trial of its experiment was so good before."""
+        trial.party.reports += 1
         trial.loss = loss
         if trial.best_loss is None or loss < trial.best_loss:
             trial.best_loss = loss
@@ -146,8 +135,8 @@ class TrialRuns:
                 self.keeper.tidy(self._trials[out])
         if trial.run.until_s is not None and trial.iteration.bit_count() == 1:
             self._observe(trial, trains=True)
-        self._tell(Reported(trial.id, trial.iteration, loss, trial.trained_s))
-        best, self.best_loss = self.best_loss, min(self.best_loss, loss)
+        self._tell(trial.party, Reported(trial.id, trial.iteration, loss, trial.trained_s))
+        best, trial.party.best_loss = trial.party.best_loss, min(trial.party.best_loss, loss)
         return loss < best
 
     def left(self, trial: Trial) -> None:
@@ -166,7 +155,7 @@ class TrialRuns:
         self._answer.decisions.append(StatusChanged(trial.id, trial.status))
         self._observe(trial)
         self.keeper.tidy(trial)
-        self._tell(Ended(trial.id, trial.iteration, trial.loss, over))
+        self._tell(trial.party, Ended(trial.id, trial.iteration, trial.loss, over))
 
     def _out_of_time(self, trial: Trial) -> None:
         """The run is over however far the trial has come. What has reported nothing yet has no value to go by."""
@@ -180,38 +169,77 @@ class TrialRuns:
             )
         trial.status = "stopped" if trial.run.final else "paused"
         self._answer.decisions.append(StatusChanged(trial.id, trial.status, "reported nothing in its time"))
-        self._tell(Ended(trial.id, trial.iteration, None, over=trial.run.final))
+        self._tell(trial.party, Ended(trial.id, trial.iteration, None, over=trial.run.final))
 
     def fail(self, trial: Trial, reason: str) -> None:
+        party = trial.party
         self._answer.note("warning", f"trial {trial.id} failed: {reason}")
         self._tell_searcher(trial, trial.iteration, None, True)
         self._over(trial, "failed", reason)
-        self._failed += 1
-        self._last_failure = f"{trial.id}: {reason}"
-        if not self.reports and self._failed >= FAILURES_BEFORE_GIVING_UP:
-            self._course.end(
-                "failed", f"the first {self._failed} trials failed, none has reported anything; {self._last_failure}"
+        party.failed += 1
+        party.last_failure = f"{trial.id}: {reason}"
+        if not party.reports and party.failed >= FAILURES_BEFORE_GIVING_UP:
+            self.give_up(
+                party, f"the first {party.failed} trials failed, none has reported anything; {party.last_failure}"
             )
-        self._tell(Ended(trial.id, trial.iteration, None, over=True))
+        self._tell(party, Ended(trial.id, trial.iteration, None, over=True))
+
+    def give_up(self, party: Party, reason: str) -> None:
+        """Nothing will come of an experiment. The others go on; without any that has come to something or may yet, the
+        run is over.
+        """
+        if party.outcome is not None:
+            return
+        others = [other for other in self.parties if other is not party]
+        if all(other.outcome is not None and other.outcome[0] == "failed" for other in others):
+            self._course.end("failed", _said_of_all([*others, party], reason))
+            return
+        self._record(party, "failed", reason)
+        self.timers.forget(party)
+        for trial in self._of(party):
+            if not trial.over:
+                self._over(trial, "stopped", "its experiment is given up")
 
     def close(self) -> tuple[RunStatus, str]:
-        """Nothing runs, nothing waits, and the algorithm has no more: paused trials will never go on. How it all
-        ended.
-        """
-        for trial in self._trials.values():
-            if trial.status == "paused":
-                self._over(trial, "stopped", "not promoted")
-        if not self.reports:
-            return "failed", self._why_nothing()
-        if self._failed == len(self._trials):
-            return "failed", f"all {self._failed} trials failed; the last: {self._last_failure}"
+        """Nothing runs, nothing waits, and no algorithm has more. How it all ended."""
+        for party in self.parties:
+            if party.outcome is None:
+                self.close_one(party)
+        if all(party.outcome is not None and party.outcome[0] == "failed" for party in self.parties):
+            return "failed", _said_of_all(self.parties)
         return "succeeded", "every trial is done"
 
-    def _why_nothing(self) -> str:
-        nothing = f"no trial has reported a finite {self._settings.metric!r}"
-        if not any(trial.run.until_s is not None for trial in self._trials.values()):
+    def close_one(self, party: Party) -> None:
+        """Of this experiment nothing runs and nothing waits, and its algorithm has no more: its paused trials will
+        never go on.
+        """
+        for trial in self._of(party):
+            if trial.status == "paused":
+                self._over(trial, "stopped", "not promoted")
+        if not party.reports:
+            self._record(party, "failed", self._why_nothing(party))
+        elif party.failed == party.trials:
+            self._record(party, "failed", f"all {party.failed} trials failed; the last: {party.last_failure}")
+        else:
+            self._record(party, "succeeded", "every trial is done")
+
+    def _record(self, party: Party, status: RunStatus, reason: str) -> None:
+        """An experiment is over. Where there is but one, so is the run, which is recorded as that."""
+        party.outcome = (status, reason)
+        if len(self.parties) > 1:
+            self._answer.decisions.append(ExperimentEnded(party.name, status, reason))
+            if status == "failed":
+                self._answer.note("warning", f"experiment {party.name} is over: {reason}")
+
+    def _of(self, party: Party) -> list[Trial]:
+        return [trial for trial in self._trials.values() if trial.party is party]
+
+    def _why_nothing(self, party: Party) -> str:
+        nothing = f"no trial has reported a finite {party.metric!r}"
+        trials = self._of(party)
+        if not any(trial.run.until_s is not None for trial in trials):
             return nothing
-        if not any(trial.attempt for trial in self._trials.values()):
+        if not any(trial.attempt for trial in trials):
             return (
                 "no trial has begun: no machine was ready before their time was over. Give a later deadline, or plan "
                 "with the time that machines take to come (boot, or that of a cloud)"
@@ -226,7 +254,7 @@ class TrialRuns:
             self._observe(trial)
         elif status == "stopped" and trial.loss is None and trial.attempt:
             self._tell_searcher(trial, 0, None, True)
-        self._schedule.stop(trial, self._settings.grace_s)
+        self._schedule.stop(trial, self._grace_s)
         self.timers.forget_retry(trial.id)
         self.keeper.tidy(trial)
         self._answer.changed = True
@@ -238,7 +266,7 @@ class TrialRuns:
         assert trial.loss is not None
         if not trains:
             trial.observed = trial.iteration
-        value = trial.loss if self._settings.mode == "min" else -trial.loss
+        value = trial.loss if trial.party.mode == "min" else -trial.loss
         self._tell_searcher(trial, trial.iteration, value, trial.status == "completed", trains)
 
     def _tell_searcher(
@@ -246,22 +274,24 @@ class TrialRuns:
     ) -> None:
         """Not of a trial that has taken over from another: what it is worth says nothing of what was suggested."""
         if not trial.lineage:
-            self._source.observe(trial.id, trial.config, iteration, value, final, trains)
+            trial.party.source.observe(trial.id, trial.config, iteration, value, final, trains)
 
     # --------------------------------------------------------------------------------------------------- the algorithm
 
-    def _tell(self, event: AlgorithmEvent) -> None:
-        actions = self._algorithm.on(event, self._answer.at_s)
+    def _tell(self, party: Party, event: AlgorithmEvent) -> None:
+        if party.outcome is not None:
+            return
+        actions = party.algorithm.on(event, self._answer.at_s)
         if actions is NOTHING:  # nearly always
             return
-        self._queue(actions.groups)
+        self._queue(party, actions.groups)
         for trial_id in actions.stops:
             if not self._trials[trial_id].over:
                 self._over(self._trials[trial_id], "stopped", "not promoted")
         for trial_id in actions.pauses:
             self._cut_short(self._trials[trial_id])
         if actions.wake_s is not None:
-            self.timers.wake_algorithm(actions.wake_s)
+            self.timers.wake_algorithm(party, actions.wake_s)
 
     def _cut_short(self, trial: Trial) -> None:
         """The run ends with the next report: where the trial trains, or when it has a place again."""
@@ -270,3 +300,12 @@ class TrialRuns:
             trial.run = msgspec.structs.replace(trial.run, until=until, final=False)
             if trial.slots:
                 self._schedule.pause(trial, None)
+
+
+def _said_of_all(parties: Sequence[Party], last: str = "") -> str:
+    """Why all have failed; of a single one just that. `last` is why the last of them has, where that is new."""
+    reasons = [last if party.outcome is None else party.outcome[1] for party in parties]
+    if len(parties) == 1:
+        return reasons[0]
+    told = (f"{party.name}: {reason}" for party, reason in zip(parties, reasons, strict=True))
+    return f"every experiment failed; {'; '.join(told)}"

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, get_args
+
+import msgspec
 
 from elastune import cost
 from elastune.cost import MachineUse
-from elastune.errors import StorageError
+from elastune.errors import SpecError, StorageError, did_you_mean
 from elastune.messages import (
     AnyCommand,
     AnyDecision,
@@ -24,6 +26,7 @@ from elastune.messages import (
     Config,
     DropCheckpoint,
     EventHidden,
+    ExperimentEnded,
     Metrics,
     NodeBilled,
     NodeLost,
@@ -38,6 +41,7 @@ from elastune.messages import (
     RunStarted,
     RunStatus,
     Slot,
+    StartedExperiment,
     StartTrial,
     StatusChanged,
     Suggested,
@@ -49,6 +53,7 @@ from elastune.messages import (
     TrialResized,
     TrialReturned,
     TrialStatus,
+    experiment_of,
     to_float,
 )
 
@@ -155,7 +160,11 @@ class _Improvement(NamedTuple):
 
 @dataclass
 class RunView:
-    """A run as its journal tells it so far. Feed it records in order; a live run can be followed one by one."""
+    """A run as its journal tells it so far. Feed it records in order; a live run can be followed one by one.
+
+    Where several experiments share the run, what trials have reported is by the metric of their own, and there is no
+    `best` of all; `only` shows one of them.
+    """
 
     at_s: float = 0.0
     status: Literal["running"] | RunStatus = "running"
@@ -167,8 +176,15 @@ class RunView:
     notes: list[Note] = field(default_factory=list)
     trials: dict[str, TrialView] = field(default_factory=dict)
     best: TrialView | None = None
+    bests: dict[str, TrialView] = field(default_factory=dict)
+    """By experiment."""
     retrained: int = 0
     """Reports of training that was done again after a restore."""
+    _sharing: dict[str, StartedExperiment] = field(default_factory=dict)
+    """The experiments, where there are several."""
+    _ended: dict[str, tuple[RunStatus, str]] = field(default_factory=dict)
+    """Those of them that are over."""
+    _retrained: Counter[str] = field(default_factory=Counter, compare=False)
     _started: RunStarted | None = None
     _uses: list[MachineUse] = field(default_factory=list)
     _held: dict[str, int] = field(default_factory=dict)  # node -> its place in _uses, while it is held
@@ -197,6 +213,7 @@ class RunView:
                 self._on_event(event)
             elif hidden[index] == "retrained":
                 self.retrained += 1
+                self._retrained[experiment_of(getattr(event, "trial", ""))] += 1
         for decision in record.decisions:
             self._on_decision(decision)
         for command in record.commands:
@@ -209,6 +226,42 @@ class RunView:
         if self._started is None:
             raise StorageError("the journal has no RunStarted event: it is empty, or not the journal of a run")
         return self._started
+
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        """The names of those that share the run; mostly there is but one."""
+        return tuple(self._sharing) or (self.started.name,)
+
+    def only(self, experiment: str) -> RunView:
+        """One experiment as it stands now: its trials, its metric, its best. Machines, time and cost are those of the
+        whole run.
+        """
+        if experiment not in self.experiments:
+            raise SpecError(f"experiment={experiment!r}: {did_you_mean(experiment, self.experiments, 'this run has')}")
+        if not self._sharing:
+            return self
+        its = self._sharing[experiment]
+        status, reason = self._ended.get(experiment, (self.status, self.reason))
+        return replace(
+            self,
+            status=status,
+            reason=reason,
+            trials={trial: view for trial, view in self.trials.items() if experiment_of(trial) == experiment},
+            best=self.bests.get(experiment),
+            bests={name: trial for name, trial in self.bests.items() if name == experiment},
+            retrained=self._retrained[experiment],
+            _sharing={},
+            _started=msgspec.structs.replace(
+                self.started,
+                name=its.name,
+                metric=its.metric,
+                mode=its.mode,
+                seed=its.seed,
+                experiment=self.started.experiment | its.experiment,
+                experiments=msgspec.UNSET,
+            ),
+            _improvements=[point for point in self._improvements if experiment_of(point.trial) == experiment],
+        )
 
     @property
     def machines(self) -> list[MachineUse]:
@@ -254,11 +307,7 @@ class RunView:
 
     def metric_of(self, metrics: Metrics) -> float | None:
         """The run's metric in a report, where it is there and a finite number."""
-        value = to_float(metrics[self.started.metric]) if self.started.metric in metrics else None
-        return value if value is not None and math.isfinite(value) else None
-
-    def is_better(self, value: float, than: float | None) -> bool:
-        return than is None or (value < than if self.started.mode == "min" else value > than)
+        return _value(self.started, metrics)
 
     # ---------------------------------------------------------------------------------------------------- the folding
 
@@ -304,6 +353,8 @@ class RunView:
                 self._node_over(event.node, "lost", event.billed_until_s)
             case RunStarted():
                 self._started = event
+                if event.experiments is not msgspec.UNSET:
+                    self._sharing = {each.name: each for each in event.experiments}
             case RunResumed():
                 self.status, self.reason = "running", ""
                 self._lost_s = self._before_s
@@ -319,6 +370,8 @@ class RunView:
                 self.plans.append((self.at_s, decision))
             case Note():
                 self.notes.append(decision)
+            case ExperimentEnded():
+                self._ended[decision.experiment] = decision.status, decision.reason
             case RunEnded():
                 self.status, self.reason = decision.status, decision.reason
 
@@ -337,15 +390,19 @@ class RunView:
     def _reported(self, trial: TrialView, event: TrialReported) -> None:
         trial.iteration = max(trial.iteration, event.iteration)
         trial.reports.append(Report(self.at_s, event.iteration, event.metrics))
-        value = self.metric_of(event.metrics)
+        experiment = experiment_of(trial.id) if self._sharing else self.started.name
+        goal = self._sharing.get(experiment, self.started)
+        value = _value(goal, event.metrics)
         if value is None:
             return
         trial.value = value
-        if self.is_better(value, trial.best_value):
-            best_before = self.best.best_value if self.best else None
+        if _is_better(goal, value, trial.best_value):
+            best = self.bests.get(experiment)
+            best_before = best.best_value if best else None
             trial.improved(value, event.iteration)
-            if self.is_better(value, best_before):
-                self.best = trial
+            if _is_better(goal, value, best_before):
+                self.bests[experiment] = trial
+                self.best = None if self._sharing else trial
                 self._improvements.append(_Improvement(self.at_s, value, trial.id, event.iteration))
 
     def _starts(self, command: StartTrial) -> None:
@@ -405,3 +462,12 @@ class RunView:
 
     def _machines_until(self, until_s: float) -> list[MachineUse]:
         return [use.until(until_s) for use in self._uses]
+
+
+def _value(goal: RunStarted | StartedExperiment, metrics: Metrics) -> float | None:
+    value = to_float(metrics[goal.metric]) if goal.metric in metrics else None
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _is_better(goal: RunStarted | StartedExperiment, value: float, than: float | None) -> bool:
+    return than is None or (value < than if goal.mode == "min" else value > than)

@@ -8,7 +8,15 @@ from __future__ import annotations
 from elastune.reporting.frame import dataframe, reports_frame
 from elastune.reporting.ledger import ledger, ledger_dict, ledger_table
 from elastune.reporting.progress import Progress
-from elastune.reporting.tables import best_table, devices_table, summary, summary_dict, trial_dicts, trials_table
+from elastune.reporting.tables import (
+    best_table,
+    devices_table,
+    heading,
+    summary,
+    summary_dict,
+    trial_dicts,
+    trials_table,
+)
 from elastune.reporting.utilisation import utilisation, utilisation_dict
 
 __all__ = [
@@ -16,6 +24,7 @@ __all__ = [
     "best_table",
     "dataframe",
     "devices_table",
+    "heading",
     "ledger",
     "ledger_dict",
     "ledger_table",

@@ -37,23 +37,59 @@ LONGEST_STATUS = len("completed")
 
 
 def summary(view: RunView) -> RenderableType:
-    """How the run stands: what was found, with what means, and what should be known about it."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold")
-    grid.add_column()
-    status = Text(view.status, STYLES[view.status])
+    """How the run stands: what was found, with what means, and what should be known about it. Where experiments share
+    the run, what each has found comes after that.
+    """
+    shared = len(view.experiments) > 1
+    grid = _grid()
     grid.add_row("run", Text(view.started.name))
-    grid.add_row("status", status.append(f": {view.reason}", "default") if view.reason else status)
-    grid.add_row("best", Text(best_text(view)))
-    if view.best and view.best.best_config:
-        grid.add_row("with", Text(config_text(view.best.best_config)))
+    grid.add_row("status", _status_text(view))
+    if not shared:
+        _add_found(grid, view)
     grid.add_row("trials", Text(counts_text(view)))
     grid.add_row("time", Text(used_text(format_duration, view.at_s, view.started.deadline_s)))
     grid.add_row("cost", Text(cost_text(view)))
     if (forecast := forecast_text(view)) is not None:
         grid.add_row("forecast", Text(forecast))
     grid.add_row("devices", Text(_devices_text(view)))
-    return Group(grid, notes(view)) if view.notes else grid
+    parts: list[RenderableType] = [grid]
+    for name in view.experiments if shared else ():
+        parts += ["", heading(name), _found(view.only(name))]
+    if view.notes:
+        parts += [""] * shared + [notes(view)]
+    return Group(*parts) if len(parts) > 1 else grid
+
+
+def heading(experiment: str) -> Text:
+    """What comes after it is of one of the experiments that share the run."""
+    return Text(f"experiment {experiment}", "bold underline")
+
+
+def _found(view: RunView) -> RenderableType:
+    grid = _grid()
+    grid.add_row("status", _status_text(view))
+    _add_found(grid, view)
+    grid.add_row("trials", Text(counts_text(view)))
+    return grid
+
+
+def _add_found(grid: Table, view: RunView) -> None:
+    grid.add_row("best", Text(best_text(view)))
+    if view.best and view.best.best_config:
+        grid.add_row("with", Text(config_text(view.best.best_config)))
+
+
+def _status_text(view: RunView) -> Text:
+    status = Text(view.status, STYLES[view.status])
+    return status.append(f": {view.reason}", "default") if view.reason else status
+
+
+def _grid() -> Table:
+    """Names and what they stand for."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column()
+    return grid
 
 
 def trials_table(view: RunView, limit: int | None = None) -> RenderableType:
@@ -122,22 +158,15 @@ def _table(*columns: str) -> Table:
 
 
 def summary_dict(view: RunView) -> dict[str, Any]:
-    started, best, use = view.started, view.best, utilisation(view)
+    """Where experiments share the run, `experiments` has what each has found."""
+    started, use = view.started, utilisation(view)
+    shared = len(view.experiments) > 1
     return {
         "name": started.name,
         "status": view.status,
         "reason": view.reason,
-        "metric": started.metric,
-        "mode": started.mode,
-        "seed": started.seed,
-        "best": None
-        if best is None
-        else {
-            "trial": best.id,
-            "value": best.best_value,
-            "iteration": best.best_iteration,
-            "config": best.best_config,
-        },
+        **({"experiments": {name: _found_dict(view.only(name)) for name in view.experiments}} if shared else {}),
+        **({} if shared else _goal_dict(view)),
         "trials": dict(view.counts()),
         "retrained": view.retrained,
         "time_s": view.at_s,
@@ -151,6 +180,33 @@ def summary_dict(view: RunView) -> dict[str, Any]:
         "busy_device_s": use.busy_device_s,
         "utilisation": use.busy,
         "notes": [{"level": note.level, "text": note.text} for note in view.notes],
+    }
+
+
+def _found_dict(view: RunView) -> dict[str, Any]:
+    return {
+        "status": view.status,
+        "reason": view.reason,
+        **_goal_dict(view),
+        "trials": dict(view.counts()),
+        "retrained": view.retrained,
+    }
+
+
+def _goal_dict(view: RunView) -> dict[str, Any]:
+    started, best = view.started, view.best
+    return {
+        "metric": started.metric,
+        "mode": started.mode,
+        "seed": started.seed,
+        "best": None
+        if best is None
+        else {
+            "trial": best.id,
+            "value": best.best_value,
+            "iteration": best.best_iteration,
+            "config": best.best_config,
+        },
     }
 
 
@@ -213,6 +269,8 @@ def config_text(config: Mapping[str, Any]) -> str:
 
 
 def best_text(view: RunView) -> str:
+    if len(view.experiments) > 1:
+        return "; ".join(f"{name}: {best_text(view.only(name))}" for name in view.experiments)
     if view.best is None:
         return f"no {view.started.metric} reported yet"
     best = view.best

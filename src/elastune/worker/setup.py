@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from elastune.messages import trial_number
+from elastune.messages import experiment_of, trial_number
 from elastune.record.checkpoints import CheckpointStore
 
 
@@ -28,10 +28,13 @@ class WorkerSetup:
     fresh_process: bool = False
     leak_bytes: float = float("inf")
     """By how much a process may grow from its first trial on before another takes its place."""
+    seeds: Mapping[str, int] = field(default_factory=dict)
+    """Of experiments that share the workers, by name."""
 
     def seed_of(self, trial: str) -> int:
         """Of a trial's own, and the same for the same trial of a run with another name."""
-        return zlib.crc32(f"{self.seed} {trial_number(trial)}".encode())
+        seed = self.seeds.get(experiment_of(trial), self.seed)
+        return zlib.crc32(f"{seed} {trial_number(trial)}".encode())
 
 
 def add_paths(paths: Iterable[str]) -> None:

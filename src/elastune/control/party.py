@@ -1,0 +1,76 @@
+"""The experiments that share a run, and whose turn it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+
+from elastune.algorithm.base import Algorithm, TrialSource
+from elastune.messages import RunStatus
+from elastune.spec import Mode
+
+
+@dataclass(slots=True, eq=False)
+class Party:
+    """One experiment of a run: what it looks for, who decides for it, and how it stands."""
+
+    name: str
+    metric: str
+    mode: Mode
+    algorithm: Algorithm
+    source: TrialSource
+    priority: float = 1.0
+    outcome: tuple[RunStatus, str] | None = None
+    """From when it is over, be it before the others."""
+    waiting: dict[str, None] = field(default_factory=dict)
+    """Its trials that want devices, in order."""
+    running: int = 0
+    """How many of its trials hold some."""
+    trials: int = 0
+    reports: int = 0
+    """Those that count."""
+    failed: int = 0
+    last_failure: str = ""
+    best_loss: float = math.inf
+    best: list[tuple[float, str]] = field(default_factory=list)
+    """Its best trials, whose checkpoints are kept."""
+
+    @property
+    def idle(self) -> bool:
+        return not self.waiting and not self.running
+
+
+def in_turn(parties: Sequence[Party], has_another: Callable[[Party, int], bool]) -> Iterator[Party]:
+    """Whose turn it is to get a device, again and again: that of the one with the fewest running trials for its
+    priority, those counted that it got here. `has_another` is told how many that were; one that has none is out.
+    """
+    heap = [(party.running / party.priority, place, 0) for place, party in enumerate(parties)]
+    heapify(heap)
+    while heap:
+        _, place, got = heap[0]
+        party = parties[place]
+        if has_another(party, got):
+            yield party
+            heapreplace(heap, ((party.running + got + 1) / party.priority, place, got + 1))
+        else:
+            heappop(heap)
+
+
+class Line:
+    """The trials of all parties that want devices: each party's in order, and the parties in turn."""
+
+    def __init__(self, parties: Sequence[Party]) -> None:
+        self._parties = parties
+
+    def __len__(self) -> int:
+        return sum(len(party.waiting) for party in self._parties)
+
+    def __iter__(self) -> Iterator[str]:
+        if len(self._parties) == 1:
+            yield from self._parties[0].waiting
+            return
+        lines = {party.name: iter(party.waiting) for party in self._parties}
+        for party in in_turn(self._parties, lambda party, got: got < len(party.waiting)):
+            yield next(lines[party.name])

@@ -1,0 +1,335 @@
+"""One run, from its folder to its end: begun, cut short, gone on with."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import pickle
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import cloudpickle
+
+from elastune.allocate.planned import Planned
+from elastune.cluster.base import Cluster
+from elastune.control.controller import Controller
+from elastune.control.run import Loop, recover
+from elastune.errors import RunFailed, SpecError, StorageError
+from elastune.experiment import Experiment
+from elastune.messages import Record, RunStarted, decode_record
+from elastune.record.checkpoints import CheckpointStore
+from elastune.record.journal import Journal
+from elastune.record.projection import RunView
+from elastune.reporting.progress import Progress
+from elastune.results import Result, checkpoint_store
+from elastune.run_folder import MACHINES, closing, new_folder, only_driver, open_journal, release_leftovers
+from elastune.signals import interruptible
+from elastune.simulation import Simulation
+from elastune.worker.setup import WorkerSetup, add_paths
+
+if TYPE_CHECKING:
+    from elastune.provider import Provider
+
+log = logging.getLogger("elastune")
+
+EXPERIMENT = "experiment"
+"""The name of the blob beside the journal that holds the experiment and the user's code."""
+
+
+class Driver:
+    """Runs an experiment on Ray or on a simulated cluster, and keeps in the run's folder what a resume needs."""
+
+    def __init__(self, experiment: Experiment, trainable: object, storage: Path, journal: str | None) -> None:
+        self.experiment, self.trainable = experiment, trainable
+        self._storage, self._journal_url = storage, journal
+        self._path: Path | None = None
+        self._simulation: Simulation | None = None
+        self._restored = self._begun = False
+
+    def _goes_on(self, path: Path, simulation: Simulation | None) -> None:
+        """It is that of a run that has begun."""
+        self._path, self._simulation, self._restored = path, simulation, True
+
+    def fit(self, progress: bool = True) -> Result:
+        """Run on Ray until every trial is done or a limit is reached. Ctrl-C pauses the trials and keeps their
+        checkpoints.
+        """
+        if self._simulation is not None:
+            return self.simulate(self._simulation, progress)
+        self._check_trainable()
+        return self._run(progress, None)
+
+    def simulate(self, simulation: Simulation, progress: bool = False) -> Result:
+        """Run the same on a simulated cluster with a virtual clock: what would happen, and what it would cost."""
+        simulation.check(self.experiment)
+        return self._run(progress, simulation)
+
+    @property
+    def path(self) -> Path:
+        """The folder of the run. What cannot be planned gets none."""
+        if self._path is None:
+            if isinstance(self.experiment.allocator, Planned):
+                self._prepare(self.experiment.allocator)
+            self._path = new_folder(self._storage, self.experiment.settings.name)
+        return self._path
+
+    def _run(self, progress: bool, simulation: Simulation | None) -> Result:
+        if self._begun and not self._restored:
+            self._path = None  # every fit is a run of its own
+        self._begun = True
+        if isinstance(self.experiment.allocator, Planned) and not self._restored:
+            self._prepare(self.experiment.allocator)
+        if simulation is None and self.experiment.checkpoints is not None:
+            self._check_store(self.experiment.checkpoints)
+        if simulation is None and not self._restored and (rehearsal := self._rehearsal()) is not None:
+            log.warning(rehearsal)
+        # A simulation can be repeated to the byte, so it need not survive a power cut at every turn.
+        group = 1 if simulation is None else 1000
+        with (
+            only_driver(self.path),
+            closing(open_journal(self.path, self._journal_url, must_exist=self._restored, group=group)) as journal,
+        ):
+            view = self._drive(journal, progress, simulation)
+        result = Result(view, self.path)
+        if view.status == "failed":
+            raise RunFailed(f"run {result.path}: {view.reason}{_where(view, result.path)}")
+        if not view.bests and view.status != "interrupted":
+            raise RunFailed(f"run {result.path}: {view.reason} before any trial has reported")
+        return result
+
+    def _prepare(self, planned: Planned) -> None:
+        """What cannot be planned is refused before anything is written."""
+        if planned.cloud.billing != "instance":
+            raise SpecError(f"billing={planned.cloud.billing!r} is for plans only: a run pays for machines")
+        planned.prepare()
+
+    def _rehearsal(self) -> str | None:
+        """What must be known where the machines that were planned with are not those that train."""
+        cloud = self.experiment.cloud
+        if cloud is None or cloud.instance in ("here", "local"):
+            return None
+        return (
+            f"cloud {cloud.instance!r}: no machines are rented: each is rehearsed on this computer with "
+            f"{cloud.devices} worker process{'es' * (cloud.devices != 1)}, and the bill is what it would cost there"
+        )
+
+    def _check_store(self, url: str) -> None:
+        """One that cannot be written is refused, and leaves no empty folder of a run behind."""
+        try:
+            CheckpointStore(url).check()
+        except StorageError:
+            if self._path is not None:
+                with suppress(OSError):  # there is something in it: it is that of a run which goes on
+                    self._path.rmdir()
+            raise
+
+    def _drive(self, journal: Journal, progress: bool, simulation: Simulation | None) -> RunView:
+        """Begin a run, or go on with one, until it is over."""
+        view = RunView()
+        if not self._restored:
+            if next(journal.read(), None) is not None:
+                raise StorageError(f"there is a run {self.path.name!r} in that journal already: give another name")
+            journal.put_blob(EXPERIMENT, self._blob(simulation))
+        # A simulation is fast enough to be replayed from its beginning.
+        key = None if simulation is not None else _snapshot_key(journal.get_blob(EXPERIMENT) or b"")
+        controller, seq = recover(journal, self.experiment.controller(), key, view.feed)
+        _pass_on(journal.warnings)
+        if seq and controller.done and view.status != "interrupted":
+            release_leftovers(self.path)
+            return view
+        with closing(self._cluster(view, seq, simulation)) as cluster, Progress() if progress else _silent() as line:
+
+            def observe(record: Record) -> None:
+                view.feed(record)
+                line.update(view)
+
+            loop = Loop(controller, cluster, journal, seq, key, [observe])
+            with interruptible(loop.interrupt):
+                if seq:
+                    loop.resume(view.at_s)
+                    self._tidy(controller, journal, simulation)
+                else:
+                    loop.start(self._started(cluster.started_unix_s, None if simulation else self._rehearsal()))
+                loop.run()
+        return view
+
+    def _cluster(self, view: RunView, seq: int, simulation: Simulation | None) -> Cluster:
+        """A new cluster. A run that goes on keeps its clock: the deadline is a point in time."""
+        if simulation is not None:
+            return simulation.cluster(self.experiment, view.at_s)
+        from elastune.cluster.ray import RayCluster  # takes seconds to import, and a simulation does without
+
+        experiment, path = self.experiment, self.path.resolve()
+        slots, workers = experiment.machines * experiment.devices, experiment.workers
+        setup = WorkerSetup(
+            trainable=self._code(),
+            paths=_paths(),
+            checkpoints=checkpoint_store(path, experiment.checkpoints),
+            logs=path / "logs",
+            checkpoint_every_s=experiment.checkpoint_every_s,
+            seed=experiment.seed,
+            seeds={each.settings.name: each.seed for each in experiment.each()},
+            threads=max(1, (os.cpu_count() or 1) // slots),
+            fresh_process=workers.fresh_process,
+            leak_bytes=workers.leak_bytes,
+        )
+        return RayCluster(
+            setup,
+            self._provider(),
+            head_cpus=slots if experiment.provider == "here" else 0,
+            minimum_s=experiment.cloud.minimum_s if experiment.cloud else 0.0,
+            data_usd=experiment.cloud.data_usd if experiment.cloud else 0.0,
+            lanes=round(1 / experiment.devices_per_trial) if experiment.devices_per_trial < 1 else 1,
+            silence_s=workers.report_within_s,
+            started_unix_s=view.started.started_unix_s if seq else None,
+            at_s=view.at_s,
+        )
+
+    def _provider(self) -> Provider:
+        from elastune.provider import Here, Local
+
+        experiment = self.experiment
+        price = experiment.settings.price_usd_per_device_hour
+        if experiment.provider == "here":
+            return Here(experiment.devices, price)
+        return Local(self.path.resolve() / MACHINES, experiment.devices, price, experiment.boot_s)
+
+    def _tidy(self, controller: Controller, journal: Journal, simulation: Simulation | None) -> None:
+        """Remove what the driver before had no time to write down. Not earlier: now the journal has accepted us."""
+        store = checkpoint_store(self.path, self.experiment.checkpoints)
+        known = {checkpoint.path for trial in controller.trials.values() for checkpoint in trial.checkpoints}
+        for checkpoint in store.list():
+            if checkpoint.path not in known:
+                store.drop(checkpoint)
+        store.sweep()
+        journal.put_blob(EXPERIMENT, self._blob(simulation))  # the training function may be a mended one
+
+    def _blob(self, simulation: Simulation | None) -> bytes:
+        """All that a resume needs, and first of all where the user's modules are."""
+        return pickle.dumps((_paths(), cloudpickle.dumps((self.experiment, self.trainable, simulation))))
+
+    def _check_trainable(self) -> None:
+        """A run on machines needs one."""
+        if self.trainable is None:
+            raise SpecError(
+                "trainable=None: a run on machines needs a training function; only a simulation does without"
+            )
+
+    def _code(self) -> bytes:
+        return code_of(self.trainable)
+
+    def _started(self, started_unix_s: float, rehearsal: str | None) -> RunStarted:
+        from elastune.forecasts import recorded_plan
+
+        settings = self.experiment.settings
+        return RunStarted(
+            name=settings.name,
+            metric=settings.metric,
+            mode=settings.mode,
+            seed=self.experiment.seed,
+            deadline_s=settings.limits.deadline_s,
+            budget_usd=settings.limits.budget_usd,
+            price_usd_per_device_hour=settings.price_usd_per_device_hour,
+            started_unix_s=started_unix_s,
+            checkpoints=self.experiment.checkpoints,
+            experiment=self.experiment.describe() | ({} if rehearsal is None else {"rehearsal": rehearsal}),
+            versions=_versions(),
+            budget_device_s=settings.limits.budget_device_s,
+            plan=recorded_plan(self.experiment),
+            experiments=self.experiment.recorded(),
+        )
+
+
+def kept(path: Path, journal: str | None) -> tuple[Experiment, object, Simulation | None]:
+    """What a run was begun with: the experiment, the user's code, and the world if that is simulated."""
+    with closing(open_journal(path, journal, must_exist=True)) as opened:
+        blob = opened.get_blob(EXPERIMENT)
+    if blob is None:
+        raise StorageError(
+            f"{path}: the journal holds no experiment; it was written by a simulation or by something else"
+        )
+    paths, pickled = pickle.loads(blob)
+    add_paths(paths)
+    try:
+        experiment, trainable, simulation = cloudpickle.loads(pickled)
+    except Exception as error:
+        raise StorageError(
+            f"{path}: the experiment cannot be loaded: {type(error).__name__}: {error}. Resume from the "
+            "folder and in the environment it was started in"
+        ) from error
+    return experiment, trainable, simulation
+
+
+def load(path: str | Path, journal: str | None = None) -> Result:
+    """The result of a run as its journal has it now, also while it goes on."""
+    path = Path(path)
+    with closing(open_journal(path, journal, must_exist=True)) as opened:
+        view = RunView.of(decode_record(body) for body in opened.read())
+        _pass_on(opened.warnings)
+    view.started  # noqa: B018  says so where the journal is empty
+    return Result(view, path)
+
+
+def code_of(trainable: object) -> bytes:
+    """A trainable as it travels to the workers."""
+    try:
+        code: bytes = cloudpickle.dumps(trainable)
+    except Exception as error:
+        raise SpecError(
+            f"trainable={getattr(trainable, '__name__', trainable)!r} cannot be sent to a worker: "
+            f"{error}. Open files, locks and connections inside the function, not outside of it"
+        ) from error
+    return code
+
+
+def _paths() -> tuple[str, ...]:
+    return tuple(str(Path(path).absolute()) for path in sys.path)
+
+
+def _pass_on(warnings: list[str]) -> None:
+    for text in warnings:
+        log.warning(text)
+
+
+def _versions() -> dict[str, str]:
+    """Of everything that a snapshot may be made of."""
+    found = {"python": platform.python_version()}
+    for name in ("elastune", "ray", "optuna", "numpy", "msgspec", "cloudpickle", "torch", "scipy", "cmaes"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _snapshot_key(experiment: bytes) -> str:
+    """A snapshot is a pickle: only the same versions and the same code may read it."""
+    digest = hashlib.sha256(repr(sorted(_versions().items())).encode() + experiment)
+    for source in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _where(view: RunView, path: Path) -> str:
+    """Where more is to be found about a run that failed: the log of the trial that is named, and the best trial."""
+    named = next((trial for trial in view.trials.values() if trial.failures and f"{trial.id}: " in view.reason), None)
+    where = f" (the traceback is in {path / 'logs' / named.id}.log)" if named is not None else ""
+    if view.best is not None:
+        best = (
+            f"{view.started.metric}={view.best.best_value:g} by {view.best.id} at iteration {view.best.best_iteration}"
+        )
+        where += f". The best before: {best}; elastune status {path} shows all"
+    return where
+
+
+class _Silent:
+    def update(self, view: RunView) -> None: ...
+
+
+@contextmanager
+def _silent() -> Iterator[_Silent]:
+    yield _Silent()
