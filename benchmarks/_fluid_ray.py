@@ -24,8 +24,8 @@ from elastune.spec import Run, TrialGroup
 
 WIDTHS = (512, 512, 1024, 2048)
 """Units of the hidden layers: what a step takes grows with their square."""
-EPOCHS = (4, 4, 4, 12)
-BATCH = 512
+EPOCHS = (8, 8, 8, 16)
+BATCH = 1797
 
 
 def train(config: dict[str, Any]) -> None:

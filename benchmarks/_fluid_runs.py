@@ -31,15 +31,12 @@ from elastune.simulation import Simulation
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What an executor is told: the devices, what sharing and spreading cost, whether it may do so, and how many trials
-    it may have at a time (None: as it sees fit).
-    """
+    """What an executor is told: the devices, what sharing and spreading cost, and whether it may do so."""
 
     devices: int
     overheads: Overheads
     pack: bool = True
     spread: bool = True
-    concurrent: int | None = None
 
 
 def one_each(setting: Setting) -> Allocator:
@@ -79,13 +76,14 @@ TUNERS = tuple(name for name in ARGUMENTS if name in ALGORITHMS)
 HALVING, GRID = "SHA", "grid"
 
 
-def make_algorithm(name: str, known: Task, trials: int | None) -> Algorithm:
+def make_algorithm(name: str, known: Task, trials: int | None, concurrent: int | None) -> Algorithm:
     """`trials`: of those that have a given number of them. What the paper calls a grid are random configurations here:
     for an executor only their number counts, and how long each takes.
     """
     if trials is not None:
         return SuccessiveHalving(trials, r, known.R, ETA) if name == HALVING else FIFO(trials, known.R)
-    algorithm: Algorithm = ALGORITHMS[name](**ARGUMENTS[name](known))
+    more = {} if concurrent is None else {"max_concurrent": concurrent}
+    algorithm: Algorithm = ALGORITHMS[name](**ARGUMENTS[name](known), **more)
     return algorithm
 
 
@@ -95,7 +93,8 @@ def make_algorithm(name: str, known: Task, trials: int | None) -> Algorithm:
 @dataclass(frozen=True, slots=True)
 class Case:
     """What is run: with `to_target` until the target is reached, with `trials` until all of them are trained, and
-    otherwise for as long as `horizon` says, in full trainings on all devices. `sigma` is that of run times (`Spread`).
+    otherwise for as long as `horizon` says, in full trainings on all devices. `concurrent` is how many trials the
+    algorithm has at a time (None: as the executor sees fit), and `sigma` is that of run times (`Spread`).
     """
 
     study: str
@@ -123,13 +122,13 @@ class Ran:
 
 def run(case: Case) -> Ran:
     known, costs = task(case.task), overheads(case.task, case.adverse).with_packing(case.packing_times)
-    setting = Setting(case.devices, costs, case.pack, case.spread, case.concurrent)
+    setting = Setting(case.devices, costs, case.pack, case.spread)
     limit_s = known.limit_s(case.devices) if case.to_target else None
     if case.horizon is not None:
         limit_s = case.horizon * known.full_training_s / case.devices
     outcome = run_algorithm(
         known,
-        lambda: make_algorithm(case.algorithm, known, case.trials),
+        lambda: make_algorithm(case.algorithm, known, case.trials, case.concurrent),
         lambda: EXECUTORS[case.executor](setting),
         Simulation(
             known.workload if case.sigma is None else Spread(known, case.sigma),

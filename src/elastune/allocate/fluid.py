@@ -42,6 +42,8 @@ GAIN = 0.02
 """Widths of trials that run are changed only for a forecast that is so much earlier."""
 WORTH_TRYING = 3
 """So many steps a trial must have before it, so that others are packed with it to see what that costs."""
+WORTH_S = 10.0
+"""So much must wait for each device: to pack for the first time, processes must be started."""
 
 
 class Fluid(Allocator):
@@ -208,6 +210,8 @@ class Fluid(Allocator):
                 self._tried.clear()
             return
         if not self._tried:
+            if sum(share.times(still)) < WORTH_S * share.n:
+                return
             able = (
                 t for t in share.running if widths[t] == _part(c) and (view.left(t) or WORTH_TRYING) >= WORTH_TRYING
             )

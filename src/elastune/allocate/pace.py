@@ -40,8 +40,8 @@ GROWTH = 1.25
 """Configurations are looked at again when there are so many times as many trials: all fits together cost few."""
 MOST_TRIALS = 2_000
 """So many configurations tell how long steps take; more tell nothing new."""
-UNKNOWN_BETA = 1.1
-"""How spreading is thought to go until it is tried."""
+ALONE = 0.3
+"""The part of a step that is thought to be no faster on more devices, until it is tried."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,8 @@ class _Mean:
     """What it was when it was last news."""
 
     def add(self, weight: float, log_s: float) -> None:
-        old = self.weight * RECENT
+        """A first step, which may have begun before the others came, only counts as long as there is no other."""
+        old = self.weight * RECENT if weight < 1 or self.weight >= 1 else 0.0
         self.weight = old + weight
         self.log_s = (old * self.log_s + weight * log_s) / self.weight
 
@@ -92,8 +93,12 @@ class Pace:
     _weights: dict[int, float] = field(default_factory=dict)
     _changed: bool = True
     _overheads: Overheads | None = None
-    _told: list[tuple[Config, float]] = field(default_factory=list)
-    """Configurations with the logarithm of the seconds of their steps on one device."""
+    _alone: list[tuple[Config, float]] = field(default_factory=list)
+    """Configurations of trials that were alone on a device, with the logarithm of the seconds of their steps there."""
+    _converted: list[tuple[Config, float]] = field(default_factory=list)
+    """The same of others, converted by what is known of the modes: no evidence of these."""
+    _compares: bool = False
+    """Whether configurations tell anything about modes."""
     _model: RunTimes = field(default_factory=RunTimes)
     _fitted: int = 0
 
@@ -131,9 +136,10 @@ class Pace:
         """It has left its devices; what it told is kept."""
         if (gone := self._trials.pop(trial, None)) is None:
             return
-        if (log_s := self._base(gone)) is not None and len(self._told) < MOST_TRIALS:
-            self._told.append((gone.config, log_s))
-        for pair, weight, difference in _differences(gone):
+        told = self._alone if 1 in gone.means else self._converted
+        if (log_s := self._base(gone)) is not None and len(told) < MOST_TRIALS:
+            told.append((gone.config, log_s))
+        for pair, weight, difference in self._told_by(gone):
             old, mean = self._left.get(pair, (0.0, 0.0))
             old *= FADING
             self._left[pair] = (old + weight, (old * mean + weight * difference) / (old + weight))
@@ -168,9 +174,9 @@ class Pace:
         d = widest(speedups, SPREADING)
         if d == max(speedups) and d < self.widest:  # nothing has stopped it yet
             known = sorted(speedups)
-            beta = UNKNOWN_BETA if d == 1 else max(1.0, (d / speedups[d]) ** (1 / (d - 1)))
+            alone = ALONE if d == 1 else max(0.0, (d / speedups[d] - 1) / (d - 1))
             d = min(2 * d, self.widest)
-            speedups[d] = max(d / beta ** (d - 1), speedups[known[-1]])
+            speedups[d] = max(_amdahl(d, alone), speedups[known[-1]])
         return Overheads(tuple(slowdowns), Scaling({w: s for w, s in speedups.items() if w <= d}), min(d, self.widest))
 
     @property
@@ -216,11 +222,14 @@ class Pace:
 
     def _learn_configs(self) -> None:
         now = [(trial.config, trial.means[1].log_s) for trial in self._trials.values() if 1 in trial.means]
-        count = len(self._told) + len(now)
-        if count and (count >= GROWTH * self._fitted or self._fitted < FEW):
-            self._fitted = count
-            configs, logs = zip(*self._told, *now, strict=True)
-            self._model = RunTimes.fit(configs if self.by_config else [{}] * count, logs)
+        rows = self._alone + now
+        self._compares = len(rows) >= FEW
+        if not self._compares:
+            rows += self._converted
+        if rows and (len(rows) >= GROWTH * self._fitted or self._fitted < FEW):
+            self._fitted = len(rows)
+            configs, logs = zip(*rows, strict=True)
+            self._model = RunTimes.fit(configs if self.by_config else [{}] * len(rows), logs)
 
     def _solve(self) -> None:
         """b minimises the sum of w (b_x - b_y - difference)^2 over pairs of widths, with b = 0 for one device."""
@@ -228,12 +237,7 @@ class Pace:
 
         pairs = [(pair, weight, mean) for pair, (weight, mean) in self._left.items()]
         for trial in self._trials.values():
-            pairs += _differences(trial)
-            if 1 not in trial.means and self._fitted >= FEW:
-                usual = self._usual(trial)
-                pairs += [
-                    ((mode, 1), BY_CONFIG * mean.weight, mean.log_s - usual) for mode, mean in trial.means.items()
-                ]
+            pairs += self._told_by(trial)
         pairs += [((mode, 1), BEFORE, -math.log(speed)) for mode, speed in self.before.items()]
         seen = {mode for trial in self._trials.values() for mode in trial.means}
         modes = sorted(seen.union(mode for pair, _, _ in pairs for mode in pair) - {1})
@@ -252,6 +256,19 @@ class Pace:
                     matrix[place[one], place[other]] -= weight
         self._logs = dict(zip(modes, map(float, np.linalg.solve(matrix, right)), strict=True)) if modes else {}
 
+    def _told_by(self, trial: _Trial) -> list[tuple[_Pair, float, float]]:
+        """The differences between all modes that a trial has been in, with their weights; where it was never alone on
+        one device, also to what its configuration tells of that.
+        """
+        found = [
+            ((x, y), min(one.weight, other.weight), one.log_s - other.log_s)
+            for (x, one), (y, other) in combinations(sorted(trial.means.items()), 2)
+        ]
+        if 1 not in trial.means and self._compares:
+            usual = self._usual(trial)
+            found += [((mode, 1), BY_CONFIG * mean.weight, mean.log_s - usual) for mode, mean in trial.means.items()]
+        return found
+
     def _usual(self, trial: _Trial) -> float:
         if trial.usual[0] != self._fitted:
             trial.usual = (self._fitted, self._model.log_s(trial.config))
@@ -261,14 +278,10 @@ class Pace:
         return [trial.means[mode].weight for trial in self._trials.values() if mode in trial.means]
 
 
-def _differences(trial: _Trial) -> list[tuple[_Pair, float, float]]:
-    """Between all modes that a trial has been in."""
-    return [
-        ((x, y), min(one.weight, other.weight), one.log_s - other.log_s)
-        for (x, one), (y, other) in combinations(sorted(trial.means.items()), 2)
-    ]
-
-
 def _guess(mode: int) -> float:
     """Until it is measured: trials on one device take turns, and spreading costs what it usually does."""
-    return math.log(-mode) if mode < 0 else (mode - 1) * math.log(UNKNOWN_BETA) - math.log(mode)
+    return math.log(-mode) if mode < 0 else -math.log(_amdahl(mode, ALONE))
+
+
+def _amdahl(width: int, alone: float) -> float:
+    return width / (1 + (width - 1) * alone)

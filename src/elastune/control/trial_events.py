@@ -62,6 +62,16 @@ class TrialEvents:
         self._events = events
         self._together: Counter[str] | None = None
         """How many of them are reports of each trial."""
+        self._sharing = self._sharing_before(events) if self._measures else {}
+
+    def _sharing_before(self, events: Sequence[m.AnyEvent]) -> dict[str, int]:
+        """How many were on the device of each trial that reports, as long as none of them has left with this turn."""
+        found = {}
+        for event in events:
+            trial = self._trials.get(event.trial) if isinstance(event, m.TrialReported) else None
+            if trial is not None and trial.slots and trial.width < 1:
+                found[trial.id] = self._schedule.sharing(trial)
+        return found
 
     def _current(self, event: m.TrialEvent) -> Trial | None:
         """The trial that an event is about; None if it is about an older attempt."""
@@ -109,7 +119,7 @@ class TrialEvents:
         if self._measures and (first or at_s > since_s):
             if self._together is None:
                 self._together = Counter(each.trial for each in self._events if isinstance(each, m.TrialReported))
-            sharing = self._schedule.sharing(trial)
+            sharing = self._sharing.get(trial.id, 1)
             steps = Steps(trial.id, trial.width, self._together[trial.id], at_s - since_s, first, sharing)
             if self._allocator.stepped(steps):
                 self._answer.changed = True
