@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import random
 from fractions import Fraction
 
 import pytest
@@ -110,17 +109,6 @@ def test_a_trial_that_was_not_measured_takes_as_long_as_its_configuration_tells(
         steps(plain, f"t{k}", 0.1 * k, 4)
     plain.meet("new", {"units": 16 * 30})
     assert plain.step_s("new") < 1.2
-
-
-def test_trials_that_were_never_alone_are_compared_by_configuration() -> None:
-    rng = random.Random(3)
-    pace = Pace(2, 1)
-    for k in range(1, 41):
-        pace.meet(f"t{k}", {"units": 16 * k})
-        sharing = 1 + k % 2
-        steps(pace, f"t{k}", 0.1 * k * (1.5 if sharing == 2 else 1.0) * rng.uniform(0.95, 1.05), 6, sharing=sharing)
-    assert pace.overheads.c == 2
-    assert pace.overheads.slowdowns[1] == pytest.approx(1.5, rel=0.15)
 
 
 def test_what_being_resized_takes_is_learnt() -> None:

@@ -18,42 +18,43 @@ from elastune.spec import Width
 MOST = 1 / 3
 """Early on the best trial has trained nearly all the time, which tells nothing: it counts for so much at most."""
 GAIN = 0.05
-"""The width changes only if that should save so much."""
+"""The width changes, or another is tried, only if that should save so much."""
+HOPED_FOR = {"packed": 0.75, "spread": 1.9}
+"""How fast a trial may be beside one more than before, or on twice as many devices, for deciding whether to try."""
 
 
 @dataclass(slots=True)
 class Concurrency:
-    """`trained_s` is how long the best trial has trained, as if on one device."""
+    """`trained_s` is how long the best trial has trained, as if on one device; `training` is that as a part of the time
+    since the beginning.
+    """
 
     width: Width = 1
     trained_s: float = 0.0
+    training: float = 0.0
 
     def improved(self, trained_s: float, overheads: Overheads) -> None:
         """A trial is better than all before, and has trained so long for that."""
-        self.trained_s = trained_s * speed(self.width, overheads)
+        self.trained_s = trained_s / overheads.factor(self.width)
 
     def choose(self, at_s: float, n: int, overheads: Overheads, usable: Sequence[int]) -> None:
         """How many of n devices each trial should have, or which part of one. If the next best trains as long as this
         one did, the rest of the time is for finding it.
         """
-        training = min(MOST, self.trained_s / at_s) if at_s > 0 else 0.0
-
-        def takes(width: Width) -> float:
-            """The time to the same best, as a part of that with one device for each trial."""
-            return (1 - training) / throughput(width, n, overheads) + training / speed(width, overheads)
-
+        self.training = min(MOST, self.trained_s / at_s) if at_s > 0 else 0.0
         wide: list[Width] = [w for w in usable if w <= min(n, overheads.d)]
         parts: list[Width] = [Fraction(1, k) for k in range(2, overheads.c + 1)]
-        best = min((*wide, *parts), key=takes)
-        if takes(best) < (1 - GAIN) * takes(self.width):
+        best = min((*wide, *parts), key=lambda width: self.takes(width, n, overheads))
+        if self.takes(best, n, overheads) < (1 - GAIN) * self.takes(self.width, n, overheads):
             self.width = best
 
+    def takes(self, width: Width, n: int, overheads: Overheads, speed: float | None = None) -> float:
+        """The time to the same best with trials of this width and speed, as a part of that with one device each."""
+        speed = 1 / overheads.factor(width) if speed is None else speed
+        return (1 - self.training) * n / (n // width * speed) + self.training / speed
 
-def speed(width: Width, overheads: Overheads) -> float:
-    """Of one trial."""
-    return 1 / overheads.factor(width)
-
-
-def throughput(width: Width, n: int, overheads: Overheads) -> float:
-    """Of one of n devices, if all trials have this width."""
-    return (n // width) * speed(width, overheads) / n
+    def may_help(self, width: Width, n: int, overheads: Overheads) -> bool:
+        """Whether a width that was not tried could be better than what trials have, if it goes well."""
+        before = width // 2 if width > 1 else Fraction(1, width.denominator - 1)
+        hoped = HOPED_FOR["spread" if width > 1 else "packed"] / overheads.factor(before)
+        return self.takes(width, n, overheads, hoped) < (1 - GAIN) * self.takes(self.width, n, overheads)

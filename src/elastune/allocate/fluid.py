@@ -40,7 +40,7 @@ WINDOW = 64
 """So many trials are searched for widths for, and so many of those that wait are looked at: the others come later."""
 GAIN = 0.02
 """Widths of trials that run are changed only for a forecast that is so much earlier."""
-WORTH_TRYING = 3
+WORTH_TRYING = 2
 """So many steps a trial must have before it, so that others are packed with it to see what that costs."""
 WORTH_S = 10.0
 """So much must wait for each device: to pack for the first time, processes must be started."""
@@ -71,6 +71,8 @@ class Fluid(Allocator):
         self.scaling = None if scaling is None else Scaling(scaling)
         self._known: dict[str, Pace] = {}
         """The trials that were there when devices were last shared out."""
+        self._n, self._widest = 1, 1
+        """Devices, and the most that any trial is on."""
         self._tried: set[str] = set()
         """Those that are packed on one device to see what that costs."""
         self._one_by_one: dict[str, Concurrency] = {}
@@ -100,11 +102,15 @@ class Fluid(Allocator):
 
     @property
     def extra(self) -> int:  # type: ignore[override]
-        """One more, to try packing with, or one fewer, so that a trial can be tried on more devices."""
-        paces = [self._paces[name] for name in self._one_by_one]
-        if any(pace.to_try for pace in paces):
-            return int(not self._tried)
-        return -int(not self.as_published and any(pace.next_wider for pace in paces))
+        """Some fewer, so that a trial can be tried on more devices, or one more, to try packing with."""
+        for name, concurrency in self._one_by_one.items():
+            pace, n = self._paces[name], self._n
+            wider, narrower = pace.next_wider, pace.to_try
+            if wider is not None and not self.as_published and concurrency.may_help(wider, n, pace.overheads):
+                return 0 if self._widest >= wider else -(wider // 2)
+            if narrower is not None and concurrency.may_help(narrower, n, pace.overheads):
+                return int(len(self._tried) < narrower.denominator)
+        return 0
 
     def improved(self, trial: str, trained_s: float, at_s: float) -> None:
         for name, concurrency in self._one_by_one.items():
@@ -121,6 +127,7 @@ class Fluid(Allocator):
         widths, n = dict(view.widths), sum(machine.devices for machine in view.machines(0))
         if not n:
             return Target(self.machines, widths)
+        self._n = n
         shares = self._shares(view, n)
         idle = view.idle()
         if not self.as_published:
@@ -131,6 +138,7 @@ class Fluid(Allocator):
             self._share_out(share, widths)
             idle -= sum(math.ceil(widths[trial]) for trial in share.waiting if trial in widths)
         self._fit(widths, view)
+        self._widest = max((int(width) for width in widths.values()), default=1)
         return Target(self.machines, widths)
 
     def _shares(self, view: View, n: int) -> list[_Share]:
@@ -172,13 +180,13 @@ class Fluid(Allocator):
             return
         found: dict[str, Width] | None = None
         wanted = share.waiting if share.waiting and not share.one_by_one else share.idle and not share.waiting
-        if not self.as_published and share.few and wanted:
+        if not self.as_published and share.few and wanted and not self._saved_for_a_try(share):
             found = share.search()
         if found is not None:
             widths |= found
         elif share.waiting:
             widths |= share.static()
-        elif share.idle:
+        elif share.idle and not self._saved_for_a_try(share):
             widths |= share.dynamic()
         still = [trial for trial in share.waiting if trial not in widths]
         if (still and found is None) or share.one_by_one:
@@ -186,6 +194,10 @@ class Fluid(Allocator):
         self._try_packing(share, widths, still)
         if share.one_by_one:
             self._try_spreading(share, widths)
+
+    def _saved_for_a_try(self, share: _Share) -> bool:
+        """Whether devices are only idle so that one trial can be tried on more of them."""
+        return share.one_by_one and not share.waiting and self.extra < 0
 
     def _narrow(self, share: _Share, widths: dict[str, Width], still: Sequence[str]) -> None:
         """There is no place for some. Who has more than the formula gives to it with them makes room, and who has a
@@ -210,15 +222,15 @@ class Fluid(Allocator):
                 self._tried.clear()
             return
         if not self._tried:
-            if sum(share.times(still)) < WORTH_S * share.n:
+            if not share.one_by_one and sum(share.times(still)) < WORTH_S * share.n:
                 return
             able = (
                 t for t in share.running if widths[t] == _part(c) and (view.left(t) or WORTH_TRYING) >= WORTH_TRYING
             )
-            chosen = next((trial for trial in able if share.pace.knows(trial)), None)
-            if chosen is None:
+            known = [trial for trial in able if share.pace.knows(trial)]
+            if not known:
                 return
-            self._tried = set(view.mates(chosen))
+            self._tried = set(view.mates(max(known, key=lambda trial: share.times([trial]))))
         for trial in self._tried:
             widths[trial] = to_try
         if len(self._tried) <= c:

@@ -1,8 +1,8 @@
 """How fast trials train, measured while they do: what a step takes on one device, and what packing and spreading cost.
 
 Trials differ, so widths are compared within a trial: what its steps took at one width and at another tells by how much
-the second is slower, whatever the trial is. Where no trial has been at both, its configuration must do. All that was
-seen is brought together by least squares; what was known before counts like a few steps.
+the second is slower, whatever the trial is. All that was seen is brought together by least squares; what was known
+before counts like a few steps.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from elastune.profile.run_times import FEW, RunTimes
 from elastune.profile.scaling import Scaling
 from elastune.spec import Width
 
-TELLING = 2.0
-"""So many steps at a width tell what it is worth."""
+TELLING, SURE = 2.0, 0.1
+"""So many steps at a width tell what it is worth, if that is known so well then, as a logarithm: where steps vary it
+takes more of them."""
+USUAL_NOISE = 0.05
+"""How much steps of a trial are thought to vary before it is seen."""
 FIRST = 0.25
 """What a first step counts for, which has the beginning in it."""
 BEFORE = 2.0
-"""For how many steps what was known before the run counts."""
-BY_CONFIG = 0.3
-"""For how many steps each one counts that can only be compared by configuration."""
+"""For how many steps what was known before the run counts, if they vary little."""
 RECENT = 0.9
 """What earlier steps count against a new one: a machine gets hot, data get longer."""
 DRIFT = 0.2
@@ -91,14 +92,14 @@ class Pace:
     _logs: dict[int, float] = field(default_factory=dict)
     """By mode: the logarithm of how many times as long a step takes as on one device."""
     _weights: dict[int, float] = field(default_factory=dict)
+    _noise: tuple[float, float] = (2.0, 2.0 * USUAL_NOISE**2)
+    """Of the logarithms of steps within a trial: how many, and the sum of their squared distances from its mean."""
     _changed: bool = True
     _overheads: Overheads | None = None
     _alone: list[tuple[Config, float]] = field(default_factory=list)
     """Configurations of trials that were alone on a device, with the logarithm of the seconds of their steps there."""
     _converted: list[tuple[Config, float]] = field(default_factory=list)
     """The same of others, converted by what is known of the modes: no evidence of these."""
-    _compares: bool = False
-    """Whether configurations tell anything about modes."""
     _model: RunTimes = field(default_factory=RunTimes)
     _fitted: int = 0
 
@@ -120,6 +121,9 @@ class Pace:
             over_s = max(0.0, steps.seconds - math.exp(mean.log_s) * steps.number)
             self.resize_s += 0.1 * (over_s - self.resize_s)
             return False
+        if before >= 1 and not steps.first:
+            square = (math.log(step_s) - mean.log_s) ** 2 * before / (before + 1)
+            self._noise = (self._noise[0] + 1, self._noise[1] + square)
         mean.add(FIRST if steps.first else steps.number, math.log(step_s))
         drifted = mean.known_s is not None and abs(mean.log_s - mean.known_s) > DRIFT
         if not drifted and not before < TELLING <= mean.weight:
@@ -139,7 +143,7 @@ class Pace:
         told = self._alone if 1 in gone.means else self._converted
         if (log_s := self._base(gone)) is not None and len(told) < MOST_TRIALS:
             told.append((gone.config, log_s))
-        for pair, weight, difference in self._told_by(gone):
+        for pair, weight, difference in _told_by(gone):
             old, mean = self._left.get(pair, (0.0, 0.0))
             old *= FADING
             self._left[pair] = (old + weight, (old * mean + weight * difference) / (old + weight))
@@ -192,12 +196,13 @@ class Pace:
         return Fraction(1, c + 1) if c < self.most and not self._knows(-c - 1) else None
 
     def knows(self, trial: str) -> bool:
-        """Whether the steps of a trial tell what any change will bring."""
+        """Whether there are steps of a trial with which those after a change can be compared."""
         means = self._trials[trial].means.values() if trial in self._trials else ()
-        return any(mean.weight >= TELLING for mean in means)
+        return any(mean.weight >= 1 for mean in means)
 
     def _knows(self, mode: int) -> bool:
-        return self._weights.get(mode, 0.0) >= TELLING
+        count, squares = self._noise
+        return self._weights.get(mode, 0.0) >= max(TELLING, 2 * squares / count / SURE**2)
 
     def _base(self, trial: _Trial) -> float | None:
         """The logarithm of the seconds of its steps as they would be on one device."""
@@ -223,8 +228,7 @@ class Pace:
     def _learn_configs(self) -> None:
         now = [(trial.config, trial.means[1].log_s) for trial in self._trials.values() if 1 in trial.means]
         rows = self._alone + now
-        self._compares = len(rows) >= FEW
-        if not self._compares:
+        if len(rows) < FEW:
             rows += self._converted
         if rows and (len(rows) >= GROWTH * self._fitted or self._fitted < FEW):
             self._fitted = len(rows)
@@ -237,8 +241,9 @@ class Pace:
 
         pairs = [(pair, weight, mean) for pair, (weight, mean) in self._left.items()]
         for trial in self._trials.values():
-            pairs += self._told_by(trial)
-        pairs += [((mode, 1), BEFORE, -math.log(speed)) for mode, speed in self.before.items()]
+            pairs += _told_by(trial)
+        before = max(BEFORE, 2 * self._noise[1] / self._noise[0] / SURE**2)
+        pairs += [((mode, 1), before, -math.log(speed)) for mode, speed in self.before.items()]
         seen = {mode for trial in self._trials.values() for mode in trial.means}
         modes = sorted(seen.union(mode for pair, _, _ in pairs for mode in pair) - {1})
         place = {mode: index for index, mode in enumerate(modes)}
@@ -256,19 +261,6 @@ class Pace:
                     matrix[place[one], place[other]] -= weight
         self._logs = dict(zip(modes, map(float, np.linalg.solve(matrix, right)), strict=True)) if modes else {}
 
-    def _told_by(self, trial: _Trial) -> list[tuple[_Pair, float, float]]:
-        """The differences between all modes that a trial has been in, with their weights; where it was never alone on
-        one device, also to what its configuration tells of that.
-        """
-        found = [
-            ((x, y), min(one.weight, other.weight), one.log_s - other.log_s)
-            for (x, one), (y, other) in combinations(sorted(trial.means.items()), 2)
-        ]
-        if 1 not in trial.means and self._compares:
-            usual = self._usual(trial)
-            found += [((mode, 1), BY_CONFIG * mean.weight, mean.log_s - usual) for mode, mean in trial.means.items()]
-        return found
-
     def _usual(self, trial: _Trial) -> float:
         if trial.usual[0] != self._fitted:
             trial.usual = (self._fitted, self._model.log_s(trial.config))
@@ -276,6 +268,15 @@ class Pace:
 
     def _steps_at(self, mode: int) -> list[float]:
         return [trial.means[mode].weight for trial in self._trials.values() if mode in trial.means]
+
+
+def _told_by(trial: _Trial) -> list[tuple[_Pair, float, float]]:
+    """The differences between all modes that a trial has been in, with their weights."""
+    return [
+        ((x, y), min(one.weight, other.weight), one.log_s - other.log_s)
+        for (x, one), (y, other) in combinations(sorted(trial.means.items()), 2)
+        if (one.weight < 1) == (other.weight < 1)  # first steps are only like first steps
+    ]
 
 
 def _guess(mode: int) -> float:
