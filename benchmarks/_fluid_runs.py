@@ -52,13 +52,23 @@ def ours(setting: Setting) -> Allocator:
     return Fluid(_allowed(setting.pack), _allowed(setting.spread))
 
 
+def profiled(setting: Setting) -> Allocator:
+    """Ours, told what `elastune profile` would have found."""
+    return Fluid(_allowed(setting.pack), _allowed(setting.spread), setting.overheads.speedups)
+
+
 def _allowed(allowed: bool) -> int | None:
     return None if allowed else 1
 
 
-DEFAULT, PAPER, OURS = "default", "Fluid, as published", "ours"
-EXECUTORS: Mapping[str, Callable[[Setting], Allocator]] = {DEFAULT: one_each, PAPER: as_published, OURS: ours}
-"""Those of Fluid are told nothing about what sharing and spreading cost: they measure it."""
+DEFAULT, PAPER, OURS, PROFILED = "default", "Fluid, as published", "ours", "ours, with a profile"
+EXECUTORS: Mapping[str, Callable[[Setting], Allocator]] = {
+    DEFAULT: one_each,
+    PAPER: as_published,
+    OURS: ours,
+    PROFILED: profiled,
+}
+"""Without a profile they are told nothing about what sharing and spreading cost: they measure it."""
 
 # --------------------------------------------------------------------------------------------------------- algorithms
 

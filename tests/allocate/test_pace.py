@@ -53,7 +53,7 @@ def test_what_is_known_stays_known_when_the_trials_have_left() -> None:
     pace = made()
     steps(pace, "t0", 1.0, 5)
     steps(pace, "t0", 1.3, 5, sharing=2)
-    pace.forget("t0")
+    pace.leave("t0")
     assert pace.overheads.c == 2
 
 

@@ -164,7 +164,7 @@ class Fluid(Allocator):
 
     def _meet(self, there: set[str], view: View) -> None:
         for trial in self._known.keys() - there:
-            self._known.pop(trial).forget(trial)
+            self._known.pop(trial).leave(trial)
         for trial in there - self._known.keys():
             name = view.experiment(trial)
             if name not in self._paces:

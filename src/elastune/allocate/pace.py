@@ -39,6 +39,8 @@ PACKING, SPREADING = 0.05, 0.1
 """The marginal benefit that one more trial on a device must have (O_th in the paper), and one more device for one."""
 GROWTH = 1.25
 """Configurations are looked at again when there are so many times as many trials: all fits together cost few."""
+MOST_AWAY = 100
+"""So many trials that have left are remembered one by one."""
 MOST_TRIALS = 2_000
 """So many configurations tell how long steps take; more tell nothing new."""
 ALONE = 0.3
@@ -87,6 +89,8 @@ class Pace:
     resize_s: float = 0.1
     """What being started or resized takes besides the steps: measured too."""
     _trials: dict[str, _Trial] = field(default_factory=dict)
+    _away: dict[str, None] = field(default_factory=dict)
+    """Those that have left, the first of them first."""
     _left: dict[_Pair, tuple[float, float]] = field(default_factory=dict)
     """Of trials that are gone: the weight and the mean of the difference between two widths."""
     _logs: dict[int, float] = field(default_factory=dict)
@@ -133,13 +137,22 @@ class Pace:
         return True
 
     def meet(self, trial: str, config: Config) -> None:
-        if trial not in self._trials:
+        self._away.pop(trial, None)
+        if trial not in self._trials or self._trials[trial].config != config:
             self._trials[trial] = _Trial(config)
 
-    def forget(self, trial: str) -> None:
-        """It has left its devices; what it told is kept."""
-        if (gone := self._trials.pop(trial, None)) is None:
-            return
+    def leave(self, trial: str) -> None:
+        """It has left its devices, and may come back. Of those that have been away for long only what they told is
+        kept.
+        """
+        self._away[trial] = None
+        self._changed = True
+        if len(self._away) > MOST_AWAY:
+            self._forget(next(iter(self._away)))
+
+    def _forget(self, trial: str) -> None:
+        del self._away[trial]
+        gone = self._trials.pop(trial)
         told = self._alone if 1 in gone.means else self._converted
         if (log_s := self._base(gone)) is not None and len(told) < MOST_TRIALS:
             told.append((gone.config, log_s))
@@ -147,7 +160,6 @@ class Pace:
             old, mean = self._left.get(pair, (0.0, 0.0))
             old *= FADING
             self._left[pair] = (old + weight, (old * mean + weight * difference) / (old + weight))
-        self._changed = True
 
     # ----------------------------------------------------------------------------------------------------- what we know
 
