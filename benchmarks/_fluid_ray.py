@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -20,12 +21,14 @@ from torch.utils.data import TensorDataset
 
 import elastune as et
 from elastune.algorithm import Algorithm
+from elastune.allocate import FirstComeFirstServed
 from elastune.spec import Run, TrialGroup
 
-WIDTHS = (512, 512, 1024, 2048)
-"""Units of the hidden layers: what a step takes grows with their square."""
+UNITS = (512, 512, 1024, 2048)
+"""Of the hidden layers, in the order in which trials come: what a step takes grows with their square."""
 EPOCHS = (8, 8, 8, 16)
 BATCH = 1797
+STEPS = 8
 
 
 def train(config: dict[str, Any]) -> None:
@@ -90,13 +93,30 @@ def seconds(allocator: et.Allocator | None, units: Sequence[int], epochs: Sequen
             allocator=allocator,
             devices=2,
             storage=folder,
+            seed=0,
             name="unequal",
         )
         result = tuner.fit(progress=False)
     return result.view.at_s - result.view.ready_s[0], result
 
 
-def step_s(result: et.Result, trial: str) -> float:
-    """The median seconds between reports."""
-    times = [report.at_s for report in result.view.trials[trial].reports]
-    return statistics.median(later - sooner for sooner, later in pairwise(times))
+def step_s(width: et.Allocator, units: int, trials: int) -> float:
+    """The median seconds between reports of so many equal trials."""
+    _, result = seconds(width, [units] * trials, [STEPS] * trials)
+    reports = result.view.trials["unequal-00000"].reports
+    return statistics.median(later.at_s - sooner.at_s for sooner, later in pairwise(reports))
+
+
+def measured(units: int) -> tuple[float, float]:
+    """alpha and beta: how much longer a step takes with four trials on the two slots than with two, and by how much two
+    slots fall short of twice the speed of one. Slots are not kept to a core of their own: so all are in use.
+    """
+    alone_s = step_s(FirstComeFirstServed(1, 1), units, 2)
+    packed_s = step_s(FirstComeFirstServed(1, Fraction(1, 2)), units, 4)
+    spread_s = step_s(FirstComeFirstServed(1, 2), units, 1)
+    return packed_s / alone_s, 2 * spread_s / alone_s
+
+
+def speedups(repetitions: int) -> list[tuple[float, float]]:
+    """Seconds of the default executor and of Fluid, in turns."""
+    return [(seconds(None, UNITS, EPOCHS)[0], seconds(et.Fluid(), UNITS, EPOCHS)[0]) for _ in range(repetitions)]

@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from statistics import fmean, geometric_mean
+from statistics import fmean, geometric_mean, median
 
 from _figures import Figure, print_figures
 from _fluid_overheads import print_overheads
@@ -46,8 +46,8 @@ OUT = Path(__file__).parent / "out"
 HORIZON = 10
 """How long the runs of Figures 3, 9 and 10 are, in mean full trainings on one device."""
 MORE_SEEDS = 4
-"""For times to a target: with another executor an asynchronous algorithm comes upon other configurations, and times differ
-by far more than executors do."""
+"""For times to a target: with another executor an asynchronous algorithm comes upon other configurations, and its times
+differ by far more than executors do."""
 OTHERS = [name for name in EXECUTORS if name != DEFAULT]
 GOALS = {"SyncBOHB": 2.0, "Hyperband": 1.3, "ASHA": 1.1, "BOHB": 1.1, "PBT": 1.0}
 """What the paper reports at least."""
@@ -254,11 +254,28 @@ def figure_13b(scope: Scope) -> list[Figure]:
     return []
 
 
+def real_ray(scope: Scope) -> list[Figure]:
+    """On this computer: a group of unequal trials on two slots, with the default executor and with ours in turns."""
+    from _fluid_ray import EPOCHS, UNITS, measured, speedups  # torch and Ray, which simulations do without
+
+    print_head("Real local Ray, 2 slots: digits networks", ["alpha", "beta"], "units")
+    for units in (UNITS[0], UNITS[-1]):
+        print_line(str(units), [f"{value:.2f}" for value in measured(units)])
+    both = speedups(1 if scope.quick else 5)
+    title = f"A group of {len(UNITS)} trials: units {UNITS}, epochs {EPOCHS}"
+    print_head(title, ["default, s", "ours, s", "ratio"], "repetition")
+    for number, (default_s, ours_s) in enumerate(both):
+        print_line(str(number), [f"{default_s:.1f}", f"{ours_s:.1f}", f"{default_s / ours_s:.2f}x"])
+    default, ours = (round(median(column), 1) for column in zip(*both, strict=True))
+    ratio = median(default_s / ours_s for default_s, ours_s in both)
+    return [Figure("speedup_real_ray", ours, default, round(ratio, 3), ">= 1.2", ratio >= 1.2)]
+
+
 STUDIES: dict[str, Callable[[Scope], list[Figure]]] = {
     study.__name__: study
     for study in (
         figure_7, adverse, table_2, figure_3, figure_9, figure_10, figure_11a, figure_11b, figure_12, figure_13a,
-        figure_13b,
+        figure_13b, real_ray,
     )
 }  # fmt: skip
 
@@ -300,7 +317,8 @@ def main() -> None:
             figures += STUDIES[name](scope)
             print(f"({name}: {time.perf_counter() - began_s:.0f} s)")
     given.plots.mkdir(parents=True, exist_ok=True)
-    write_rows(given.plots / "fluid.csv", runs.rans)
+    if runs.rans:
+        write_rows(given.plots / "fluid.csv", runs.rans)
     print_figures(figures)
 
 
