@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elastune.algorithm.elastic_hyperband import ByTheClock
-from elastune.allocate import FirstComeFirstServed
+from elastune.allocate import FirstComeFirstServed, Fluid
 from elastune.allocate.hypersched import SharedOut
 from elastune.allocate.planned import Planned
 from elastune.errors import SpecError
@@ -30,12 +30,13 @@ def plan_of(experiment: Experiment) -> Forecast | TimedForecast | HeldForecast:
         return timed_forecast(experiment.algorithm, experiment.terms(), instance)
     if isinstance(allocator, SharedOut):
         return HeldForecast(experiment.terms(), allocator.machines, instance=instance)
-    if allocator is None or isinstance(allocator, FirstComeFirstServed):
-        machines = experiment.machines if allocator is None else allocator.machines
+    if allocator is None or isinstance(allocator, FirstComeFirstServed | Fluid):
+        machines = allocator.machines if isinstance(allocator, FirstComeFirstServed) else experiment.machines
         advice = "" if experiment.algorithm.stages() is None else PROFILE
         return HeldForecast(experiment.terms(), machines, experiment.settings.grace_s, instance, advice)
     raise SpecError(
-        f"there is nothing to say before the run: how many machines are held {type(allocator).__name__} decides in it"
+        f"there is nothing to say before the run: how many machines are held {type(allocator).__name__} decides in it; "
+        "a simulation shows what it would do"
     )
 
 

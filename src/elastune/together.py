@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -52,6 +52,11 @@ class Together(Driver):
         provider: Literal["here", "local"] = "here",
         boot: Duration = 0.0,
     ) -> None:
+        if not isinstance(tuners, Iterable):
+            raise SpecError(f"tuners={tuners!r}: must be a list of tuners, such as [nets, trees]")
+        if priorities is not None and not isinstance(priorities, Mapping):
+            raise SpecError(f"priorities={priorities!r}: must map names of tuners to numbers, such as {{'nets': 2}}")
+        tuners = list(tuners)
         experiments = [_experiment(tuner) for tuner in tuners]
         if len(experiments) < 2:
             raise SpecError(f"tuners: {len(experiments)} given: must be at least two; one alone has its own fit()")

@@ -32,6 +32,10 @@ def test_a_bracket_is_suggested_whole_when_the_one_before_is_completely_done() -
     assert [run.until for run in more(algorithm, 1)] == [3] * 5
 
 
+def test_its_trials_are_groups_that_are_done_together() -> None:
+    assert not SyncBOHB.one_by_one
+
+
 def test_a_bracket_whose_trials_have_all_failed_is_done() -> None:
     algorithm = ready(SyncBOHB(R=9, eta=3))
     assert [end(algorithm, run, None) for run in more(algorithm, 1)] == [[]] * 9

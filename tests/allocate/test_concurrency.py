@@ -50,3 +50,10 @@ def test_devices_that_would_be_left_over_count() -> None:
     assert concurrency.width == 1
     concurrency.choose(1000.0, 9, scales, [1, 3])
     assert concurrency.width == 3 and MOST < 0.5
+
+
+def test_a_width_for_which_there_are_no_longer_enough_devices_is_given_up() -> None:
+    concurrency = Concurrency(width=4, trained_s=500.0)
+    assert not concurrency.may_help(4, 2, SCALES)
+    concurrency.choose(1000.0, 2, SCALES, USABLE)
+    assert concurrency.width <= 2

@@ -14,7 +14,7 @@ from tests.worlds import Session, World, assert_sound, shared_world, world
 from elastune import messages as m
 from elastune.algorithm import ASHA, Algorithm, SuccessiveHalving
 from elastune.allocate import Fluid
-from elastune.allocate.fluid import divide
+from elastune.allocate.share import divide
 from elastune.messages import experiment_of
 from elastune.simulation import Simulation
 
@@ -84,6 +84,12 @@ def test_one_that_comes_when_all_is_taken_gets_its_part_within_a_step() -> None:
 @pytest.mark.parametrize("algorithms", [(ASHA(20, 1, 9, 3), OneByOne([9] * 20)), (Group([5] * 9), ASHA(9, 1, 9, 3))])
 def test_more_experiments_than_devices_end_too(algorithms: tuple[Algorithm, ...]) -> None:
     session = shared(*algorithms, devices=1).run()
+    assert session.view.status == "succeeded"
+    assert_sound(session)
+
+
+def test_while_one_of_them_keeps_devices_for_a_try_the_others_go_on() -> None:
+    session = shared(ASHA(60, 1, 27, 3), Group([20] * 40)).run()
     assert session.view.status == "succeeded"
     assert_sound(session)
 

@@ -126,3 +126,12 @@ def test_pickling_changes_nothing() -> None:
         pace = pickle.loads(pickle.dumps(pace))
         steps(pace, f"t{k}", 1.4 * (1.0 + k), 4, sharing=2)
     assert pace.overheads.slowdowns[1] == pytest.approx(1.4, rel=0.1)
+
+
+def test_what_was_known_before_the_run_stays_known_when_steps_vary_more_than_was_thought() -> None:
+    pace = made(before={-2: 0.5})
+    steps(pace, "t0", 1.0, 5)
+    assert pace.to_try is None
+    for k in range(8):
+        pace.stepped(Steps("t0", 1, 1, 1.0 + 0.19 * (-1) ** k, False))
+        assert pace.to_try is None

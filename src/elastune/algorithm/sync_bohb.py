@@ -8,6 +8,7 @@ allocator that widens trials, as Fluid's, makes use of.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from elastune.algorithm.base import NOTHING, Actions, AlgorithmEvent, Woken
 from elastune.algorithm.bohb import Brackets
@@ -19,6 +20,8 @@ class SyncBOHB(Brackets):
     """Brackets of successive halving between `r` and `R` iterations, each begun when the one before is done, with `n`
     trials in all (None: as many as the limits allow).
     """
+
+    one_by_one: ClassVar[bool] = False
 
     def __init__(self, R: int, r: int = 1, eta: int = 3, n: int | None = None) -> None:
         super().__init__(R, r, eta, n)

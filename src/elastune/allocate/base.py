@@ -45,9 +45,9 @@ class View:
     `width` says what the algorithm wants a trial to have; None: what the allocator sees fit. `leaving` has those that
     hold devices and were told to leave them. `left` says how many iterations a trial has until the end of its run, if
     that is known, `config` what it trains, `one_by_one` whether its algorithm begins trials one by one and not in
-    groups, and `mates` the trials on its device, with itself. `idle` is how many devices nobody is on. `experiment`
-    says whose a trial is where several share the run, each with the priority that `priorities` has for it; `waiting` is
-    in an order that goes by them.
+    groups, `mates` the trials on its device, with itself, and `sharing` how many they are. `idle` is how many devices
+    nobody is on. `experiment` says whose a trial is where several share the run, each with the priority that
+    `priorities` has for it; `waiting` is in an order that goes by them.
     """
 
     free: Width
@@ -65,6 +65,7 @@ class View:
     config: Callable[[str], Config] = lambda trial: {}
     one_by_one: Callable[[str], bool] = lambda trial: False
     mates: Callable[[str], Collection[str]] = lambda trial: (trial,)
+    sharing: Callable[[str], int] = lambda trial: 1
     idle: Callable[[], int] = lambda: 0
     experiment: Callable[[str], str] = experiment_of
     priorities: Mapping[str, float] = field(default_factory=dict)
@@ -118,6 +119,12 @@ class Allocator(ABC):
     @abstractmethod
     def allocate(self, view: View, at_s: float) -> Target:
         """Asked whenever a trial came or went, or a machine did."""
+
+    def failed(self, trial: str, width: Width) -> str:
+        """Told when the code of a trial has failed. What it does otherwise from now on, if anything: then the trial is
+        tried again.
+        """
+        return ""
 
     def improved(self, trial: str, trained_s: float, at_s: float) -> None:  # noqa: B027  most do not care
         """Told when a trial is better than all before, and how long it has trained for that."""

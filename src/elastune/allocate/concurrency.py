@@ -8,6 +8,7 @@ would have been found soonest.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -49,7 +50,11 @@ class Concurrency:
             self.width = best
 
     def takes(self, width: Width, n: int, overheads: Overheads, speed: float | None = None) -> float:
-        """The time to the same best with trials of this width and speed, as a part of that with one device each."""
+        """The time to the same best with trials of this width and speed, as a part of that with one device each; for
+        ever if there are not so many devices.
+        """
+        if width > n:
+            return math.inf
         speed = 1 / overheads.factor(width) if speed is None else speed
         return (1 - self.training) * n / (n // width * speed) + self.training / speed
 

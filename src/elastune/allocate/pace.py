@@ -66,7 +66,7 @@ class _Trial:
     config: Config
     sharing: int = 1
     usual: tuple[int, float] = (-1, 0.0)
-    """What its configuration tells, and of how many trials that was learnt."""
+    """What its configuration tells, and by the how many-th fit."""
     means: dict[int, _Mean] = field(default_factory=dict)
     """By mode."""
 
@@ -96,6 +96,8 @@ class Pace:
     _logs: dict[int, float] = field(default_factory=dict)
     """By mode: the logarithm of how many times as long a step takes as on one device."""
     _weights: dict[int, float] = field(default_factory=dict)
+    _enough: float = TELLING
+    """The weight at which a mode is known, as steps varied when they were last brought together."""
     _noise: tuple[float, float] = (2.0, 2.0 * USUAL_NOISE**2)
     """Of the logarithms of steps within a trial: how many, and the sum of their squared distances from its mean."""
     _changed: bool = True
@@ -106,6 +108,8 @@ class Pace:
     """The same of others, converted by what is known of the modes: no evidence of these."""
     _model: RunTimes = field(default_factory=RunTimes)
     _fitted: int = 0
+    """Of how many trials it was learnt; `_fits` counts how often."""
+    _fits: int = 0
 
     # -------------------------------------------------------------------------------------------------------- measuring
 
@@ -136,9 +140,22 @@ class Pace:
         self._changed = True
         return True
 
+    def failed(self, width: Width) -> str:
+        """Code that has never worked at a width is not tried there again."""
+        mode = -width.denominator if width < 1 else int(width)
+        if mode == 1 or self._weights.get(mode, 0.0) or any(mode in trial.means for trial in self._trials.values()):
+            return ""
+        self._changed = True
+        if mode < 0:
+            self.most = min(self.most, -mode - 1)
+            return f"{-mode} trials on a device: no more than {self.most} from now on. Give most_packed={self.most}"
+        self.widest = min(self.widest, max(1, mode // 2))
+        return f"a trial on {mode} devices: on no more than {self.widest} from now on. Give widest={self.widest}"
+
     def meet(self, trial: str, config: Config) -> None:
         self._away.pop(trial, None)
-        if trial not in self._trials or self._trials[trial].config != config:
+        known = self._trials.get(trial)
+        if known is None or (known.config is not config and known.config != config):
             self._trials[trial] = _Trial(config)
 
     def leave(self, trial: str) -> None:
@@ -213,8 +230,7 @@ class Pace:
         return any(mean.weight >= 1 for mean in means)
 
     def _knows(self, mode: int) -> bool:
-        count, squares = self._noise
-        return self._weights.get(mode, 0.0) >= max(TELLING, 2 * squares / count / SURE**2)
+        return self._weights.get(mode, 0.0) >= self._enough
 
     def _base(self, trial: _Trial) -> float | None:
         """The logarithm of the seconds of its steps as they would be on one device."""
@@ -243,7 +259,7 @@ class Pace:
         if len(rows) < FEW:
             rows += self._converted
         if rows and (len(rows) >= GROWTH * self._fitted or self._fitted < FEW):
-            self._fitted = len(rows)
+            self._fitted, self._fits = len(rows), self._fits + 1
             configs, logs = zip(*rows, strict=True)
             self._model = RunTimes.fit(configs if self.by_config else [{}] * len(rows), logs)
 
@@ -254,7 +270,8 @@ class Pace:
         pairs = [(pair, weight, mean) for pair, (weight, mean) in self._left.items()]
         for trial in self._trials.values():
             pairs += _told_by(trial)
-        before = max(BEFORE, 2 * self._noise[1] / self._noise[0] / SURE**2)
+        enough = 2 * self._noise[1] / self._noise[0] / SURE**2
+        self._enough, before = max(TELLING, enough), max(BEFORE, enough)
         pairs += [((mode, 1), before, -math.log(speed)) for mode, speed in self.before.items()]
         seen = {mode for trial in self._trials.values() for mode in trial.means}
         modes = sorted(seen.union(mode for pair, _, _ in pairs for mode in pair) - {1})
@@ -274,8 +291,8 @@ class Pace:
         self._logs = dict(zip(modes, map(float, np.linalg.solve(matrix, right)), strict=True)) if modes else {}
 
     def _usual(self, trial: _Trial) -> float:
-        if trial.usual[0] != self._fitted:
-            trial.usual = (self._fitted, self._model.log_s(trial.config))
+        if trial.usual[0] != self._fits:
+            trial.usual = (self._fits, self._model.log_s(trial.config))
         return trial.usual[1]
 
     def _steps_at(self, mode: int) -> list[float]:

@@ -90,6 +90,7 @@ class Allocation:
         says how many may be under way, as many as that.
         """
         room = self._fleet.room(to_width("the allocator's width", self._allocator.width)) + self._allocator.extra
+        room = max(0, room)
         everything = self._allocator.all_at_once
         if len(self._runs.parties) > 1:
             self._ask_in_turn(room, everything)
@@ -144,6 +145,7 @@ class Allocation:
             lambda trial: trials[trial].config,
             lambda trial: trials[trial].party.algorithm.one_by_one,
             lambda trial: schedule.mates(trials[trial]),
+            lambda trial: schedule.sharing(trials[trial]),
             lambda: self._fleet.idle,
             experiment=lambda trial: trials[trial].party.name,
             priorities=self._priorities,

@@ -98,6 +98,8 @@ class Schedule:
     def mates(self, trial: Trial) -> list[str]:
         """The trials on its device, with itself."""
         slot = trial.slots[0]
+        if trial.width >= 1:
+            return [trial.id]
         others = self._fleet.nodes[slot.node].trials
         return sorted(
             t for t in others if any((slot.node, slot.device) == (s.node, s.device) for s in self._trials[t].slots)

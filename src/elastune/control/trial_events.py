@@ -185,6 +185,10 @@ class TrialEvents:
         self._runs.left(trial)
         if trial.over:
             return
+        if fault and (otherwise := self._allocator.failed(trial.id, trial.width)):
+            self._answer.note("warning", f"trial {trial.id} failed: {reason}. That was {otherwise}")
+            self._runs.go_on_later(trial)
+            return
         trial.failures += fault
         late = trial.run.until_s is not None and self._answer.at_s >= trial.run.until_s
         if late and fault:
