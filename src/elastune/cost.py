@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from elastune.messages import NodeBilled
+
 SECONDS_PER_HOUR = 3600.0
 
 
@@ -15,7 +17,10 @@ class MachineUse:
     """A machine that was, or is still, paid for, busy or not: from when it is billed until it was given back or lost.
 
     Its price is that of the whole machine. It is billed for `minimum_s` at least, and costs `data_usd` once, for the
-    training data that it loads.
+    training data that it loads. One that is `revoked` before `refund_s` costs nothing.
+
+    The price may change: it is what it is from `priced_s` on (None: from the beginning), and `earlier` has the prices
+    before with the time until which each held, which came to `earlier_usd`.
     """
 
     node: str
@@ -25,23 +30,68 @@ class MachineUse:
     to_s: float = math.inf
     minimum_s: float = 0.0
     data_usd: float = 0.0
+    refund_s: float = 0.0
+    revoked: bool = False
+    priced_s: float | None = None
+    earlier: tuple[tuple[float, float], ...] = ()
+    earlier_usd: float = 0.0
 
-    def until(self, at_s: float) -> MachineUse:
-        """The part of it that was before a time."""
-        return self if self.to_s <= at_s else replace(self, to_s=at_s)
+    @classmethod
+    def of(cls, billed: NodeBilled) -> MachineUse:
+        """From when it is paid for."""
+        return cls(
+            billed.node,
+            billed.devices,
+            billed.price_usd_per_hour,
+            billed.billed_from_s,
+            minimum_s=billed.minimum_s,
+            data_usd=billed.data_usd,
+            refund_s=billed.refund_s,
+        )
+
+    def repriced(self, at_s: float, price_usd_per_hour: float) -> MachineUse:
+        """The same at another price from a time on."""
+        at_s = max(at_s, self.from_s)
+        more_usd = self.price_usd_per_hour * (at_s - self._priced_s) / SECONDS_PER_HOUR
+        return replace(
+            self,
+            price_usd_per_hour=price_usd_per_hour,
+            priced_s=at_s,
+            earlier=(*self.earlier, (at_s, self.price_usd_per_hour)),
+            earlier_usd=self.earlier_usd + more_usd,
+        )
+
+    def until(self, at_s: float, revoked: bool = False) -> MachineUse:
+        """The part of it that was before a time. With `revoked` the cloud took it away then."""
+        if self.to_s <= at_s:
+            return self
+        if at_s >= self._priced_s:
+            return replace(self, to_s=at_s, revoked=revoked)
+        changes, prices = zip(*self.earlier, strict=True)
+        past = replace(self, price_usd_per_hour=prices[0], to_s=at_s, priced_s=None, earlier=(), earlier_usd=0.0)
+        for change_s, price in zip(changes, prices[1:], strict=False):
+            if change_s < at_s:
+                past = past.repriced(change_s, price)
+        return past
+
+    @property
+    def _priced_s(self) -> float:
+        return self.from_s if self.priced_s is None else self.priced_s
 
     @property
     def cost_usd(self) -> float:
         life_s = self.to_s - self.from_s
-        if life_s < 0:
+        if life_s < 0 or (self.revoked and life_s < self.refund_s):
             return 0.0
-        paid_usd: float = life_usd(life_s, self.price_usd_per_hour, self.minimum_s)
-        return paid_usd + self.data_usd
+        before_s = self._priced_s - self.from_s
+        paid_usd: float = life_usd(life_s - before_s, self.price_usd_per_hour, self.minimum_s - before_s)
+        return self.earlier_usd + paid_usd + self.data_usd
 
     @property
     def in_device_hours(self) -> MachineUse:
         """As if an hour of a device cost a dollar, and nothing else anything: for budgets in time on devices."""
-        return replace(self, price_usd_per_hour=float(self.devices), data_usd=0.0)
+        hour = MachineUse(self.node, self.devices, float(self.devices), self.from_s, self.to_s)
+        return replace(hour, minimum_s=self.minimum_s)
 
 
 def life_usd(life_s: Any, price_usd_per_hour: float, minimum_s: float, larger: Callable[..., Any] = max) -> Any:

@@ -56,6 +56,19 @@ class Slot(msgspec.Struct, frozen=True, gc=False, array_like=True, order=True):
     lane: int = 0
 
 
+Market = Literal["on-demand", "spot"]
+
+
+class Offer(msgspec.Struct, frozen=True, gc=False):
+    """Which machine is asked for: its type, perhaps with a zone (m4.4xlarge/us-east-1a), and from which market. A spot
+    machine is taken away when an hour of it costs more than the most that is offered.
+    """
+
+    type: str
+    market: Market = "on-demand"
+    max_usd_per_hour: float | None = None
+
+
 class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     """A saved state of a trial: its place in the checkpoint store, and how to tell that it is whole."""
 
@@ -146,7 +159,7 @@ class RunInterrupted(Event, frozen=True, gc=False):
 
 class NodeBilled(Event, frozen=True, gc=False):
     """A machine that was asked for boots, and is paid for. Its price is that of the whole machine, for at least
-    `minimum_s`, and `data_usd` once.
+    `minimum_s`, and `data_usd` once. If it is taken away before `refund_s`, it costs nothing.
     """
 
     node: str
@@ -155,10 +168,18 @@ class NodeBilled(Event, frozen=True, gc=False):
     price_usd_per_hour: float
     minimum_s: float = 0.0
     data_usd: float = 0.0
+    refund_s: float = 0.0
 
 
 class NodeReady(NodeBilled, frozen=True, gc=False):
     """It can be used. Where it does not boot, this is the first that is heard of it."""
+
+
+class NodePriced(Event, frozen=True, gc=False):
+    """From now on an hour of a machine that is paid for costs this."""
+
+    node: str
+    price_usd_per_hour: float
 
 
 class NodeStray(Event, frozen=True, gc=False):
@@ -175,11 +196,14 @@ class NodeNotice(Event, frozen=True, gc=False):
 
 
 class NodeLost(Event, frozen=True, gc=False):
-    """The machine is gone. It is paid for until now, unless its end is known to have been earlier."""
+    """The machine is gone. It is paid for until now, unless its end is known to have been earlier. `revoked`: it was
+    the cloud that wanted it back.
+    """
 
     node: str
     reason: str
     billed_until_s: float | None = None
+    revoked: bool = False
 
 
 class TrialReported(Event, frozen=True, gc=False):
@@ -271,6 +295,7 @@ AnyEvent = (
     | RunInterrupted
     | NodeBilled
     | NodeReady
+    | NodePriced
     | NodeStray
     | NodeNotice
     | NodeLost
@@ -306,7 +331,10 @@ class Command(msgspec.Struct, frozen=True, gc=False, tag=True, tag_field="type")
 
 
 class AddNode(Command, frozen=True, gc=False):
+    """Without an offer it is a machine like all others of the run."""
+
     node: str
+    offer: Offer | msgspec.UnsetType = msgspec.UNSET
 
 
 class ReleaseNode(Command, frozen=True, gc=False):
@@ -444,6 +472,17 @@ class Planned(Decision, frozen=True, gc=False):
         return max(self.done_s)
 
 
+class Chosen(Decision, frozen=True, gc=False):
+    """The machine that a trial is to have next: how likely it is to be taken away within the hour, and what a step is
+    expected to cost there.
+    """
+
+    trial: str
+    offer: Offer
+    revoked_p: float
+    step_usd: float
+
+
 class ExperimentEnded(Decision, frozen=True, gc=False):
     """One of several that share the run is over."""
 
@@ -457,7 +496,7 @@ class RunEnded(Decision, frozen=True, gc=False):
     reason: str
 
 
-AnyDecision = Suggested | Planned | StatusChanged | EventHidden | Note | ExperimentEnded | RunEnded
+AnyDecision = Suggested | Planned | Chosen | StatusChanged | EventHidden | Note | ExperimentEnded | RunEnded
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False):

@@ -244,7 +244,7 @@ def test_of_idle_machines_the_oldest_goes_first_because_its_minimum_is_paid_and_
     fleet = Fleet(Limits(), answer)
     for at_s in (0.0, 10.0, 20.0, 30.0):
         answer.begin(at_s)
-        fleet.hold({0: len(fleet.nodes) + 1})
+        fleet.hold({0: len(fleet.nodes) + 1}, {})
     for node, from_s in (("n0", 0.0), ("n1", 10.0)):
         fleet.ready(ready(node, 1, from_s))
     pool = fleet.pools[0]
@@ -252,5 +252,5 @@ def test_of_idle_machines_the_oldest_goes_first_because_its_minimum_is_paid_and_
     answer.begin(40.0)
     for wanted in (3, 2, 1, 0):
         pool.give_up(pool.surplus(wanted), {}, {})
-        fleet.hold({0: wanted})
+        fleet.hold({0: wanted}, {})
     assert [c.node for c in answer.commands if isinstance(c, m.ReleaseNode)] == ["n3", "n2", "n0", "n1"]

@@ -7,17 +7,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from elastune.messages import Config, Planned, experiment_of
+from elastune.messages import Chosen, Config, Offer, Planned, experiment_of
 from elastune.spec import Terms, Width
 
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """A machine that can be used: since when it is paid for, the trials on it, and how many devices it has."""
+    """A machine that can be used: since when it is paid for, the trials on it, how many devices it has, and what was
+    asked for, where machines differ.
+    """
 
     billed_from_s: float
     trials: Collection[str]
     devices: int = 1
+    offer: Offer | None = None
 
 
 class Steps(NamedTuple):
@@ -41,8 +44,9 @@ class View:
     the algorithm's schedule a trial is in, `machines` which of a pool are ready and kept, the oldest first, `awaited`
     when those were asked for that are not there yet, and `spent_usd` what has been paid so far for all others; they are
     asked for, because most allocators do without. While a journal is replayed, `recorded` gives the plan that was made
-    at this point, to be taken instead of a new one. `failed` has the trials that will be tried again in a while, and
-    `width` says what the algorithm wants a trial to have; None: what the allocator sees fit. `leaving` has those that
+    at this point, and `chosen` the machine that was chosen for a trial, to be taken instead of new ones. `failed` has
+    the trials that will be tried again in a while, and `width` says what the algorithm wants a trial to have; None:
+    what the allocator sees fit. `leaving` has those that
     hold devices and were told to leave them. `left` says how many iterations a trial has until the end of its run, if
     that is known, `config` what it trains, `one_by_one` whether its algorithm begins trials one by one and not in
     groups, `mates` the trials on its device, with itself, and `sharing` how many they are. `idle` is how many devices
@@ -58,6 +62,7 @@ class View:
     awaited: Callable[[int], Sequence[float]] = lambda pool: ()
     spent_usd: Callable[[], float] = lambda: 0.0
     recorded: Callable[[], Planned] | None = None
+    chosen: Callable[[str], Chosen | None] = lambda trial: None
     failed: Callable[[], Iterable[str]] = lambda: ()
     width: Callable[[str], Width | None] = lambda trial: None
     leaving: Callable[[], Iterable[str]] = lambda: ()
@@ -81,8 +86,9 @@ class Target:
     `done`, a reason, the run is over. With `again` the allocator wants to be asked once more when some that waited have
     been started.
 
-    Where machines shall not be shared by all, they are given by pool, always the same pools; `pools` says where a trial
-    is started that does not run yet (0 if not), and there it stays while it runs.
+    Where machines shall not be shared by all, they are given by pool; `pools` says where a trial is started that does
+    not run yet (0 if not), and there it stays while it runs. Of a pool that is not named no machine is wanted. Where
+    machines differ, `offers` says which to ask for in each pool, and `chosen` are the reasons, for the journal.
     """
 
     machines: int | Mapping[int, int]
@@ -92,6 +98,8 @@ class Target:
     done: str = ""
     again: bool = False
     pools: Mapping[str, int] = field(default_factory=dict)
+    offers: Mapping[int, Offer] = field(default_factory=dict)
+    chosen: tuple[Chosen, ...] = ()
 
     @property
     def by_pool(self) -> Mapping[int, int]:

@@ -12,13 +12,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from elastune import messages as m
+from elastune.cluster.simulated_spot import SpotMachines
 from elastune.cluster.workload import Curve, Stragglers, Workload
 from elastune.errors import RunFailed, SpecError, did_you_mean
 from elastune.profile.latency import Latency
 from elastune.spec import require_int, require_number
+
+if TYPE_CHECKING:
+    from elastune.market.cloud import PlayedCloud
 
 
 def perfect_speedup(width: float) -> float:
@@ -110,6 +114,9 @@ class SimulatedCluster:
     seed: int = 0
     now_s: float = 0.0
     started_unix_s: float = 0.0
+    cloud: PlayedCloud | None = None
+    """Where machines differ and may be taken away as their market says; for those that are asked for by an offer."""
+    _spot: SpotMachines | None = None
     _last_id: int = 0
     _heap: list[tuple[float, int, Callable[..., m.AnyEvent | None], tuple[object, ...]]] = field(default_factory=list)
     _counter: int = 0
@@ -122,9 +129,10 @@ class SimulatedCluster:
     _events: list[m.AnyEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._spot = SpotMachines(self.cloud, self) if self.cloud is not None else None
         for fault in self.faults:
             if fault.at_s >= self.now_s:  # the others have happened before a driver resumed
-                self._at(fault.at_s, self._fault, fault)
+                self.at(fault.at_s, self._fault, fault)
 
     # ------------------------------------------------------------------------------------------------ the Cluster seam
 
@@ -160,13 +168,13 @@ class SimulatedCluster:
                     self._ask(command)
                 case m.AddNode():
                     self._nodes[command.node] = False
+                    if isinstance(command.offer, m.Offer):
+                        self._ask_market(command.node, command.offer)
+                        continue
                     if request_s is None:
                         request_s = self._draw_s(self.machines.request_s, f"request {command.node}")
-                    billed_s = self.now_s + request_s
-                    ready_s = billed_s + self._draw_s(self.machines.boot_s, f"boot {command.node}")
-                    if ready_s > billed_s:
-                        self._at(billed_s, self._boots, command.node)
-                    self._at(ready_s, self._ready, command.node, billed_s)
+                    boot_s = self._draw_s(self.machines.boot_s, f"boot {command.node}")
+                    self.boot(command.node, boot_s, self.now_s + request_s)
                 case m.ReleaseNode():
                     self._remove(command.node)
                 case m.DropCheckpoint():
@@ -187,37 +195,58 @@ class SimulatedCluster:
 
     # ------------------------------------------------------------------------------------------------------- machines
 
-    def _at(self, at_s: float, act: Callable[..., None], *arguments: object) -> None:
+    def at(self, at_s: float, act: Callable[..., None], *arguments: object) -> None:
         self._counter += 1
         heappush(self._heap, (at_s, self._counter, act, arguments))
+
+    def happened(self, event: m.AnyEvent) -> None:
+        self._events.append(event)
+
+    def boot(self, node: str, boot_s: float, billed_s: float | None = None) -> None:
+        """It is paid for from a time on, by default from now, and ready when it has booted."""
+        billed_s = self.now_s if billed_s is None else billed_s
+        if boot_s > 0:
+            self.at(billed_s, self._boots, node)
+        self.at(billed_s + boot_s, self._ready, node, billed_s)
+
+    def take_away(self, node: str, notice_s: float) -> None:
+        self._fault(Fault(0.0, "lose", node, notice_s))
+
+    def _ask_market(self, node: str, offer: m.Offer) -> None:
+        if self._spot is None:
+            raise SpecError(f"machine type {offer.type!r}: the simulation has no cloud that offers it: give `cloud`")
+        self._spot.ask(node, offer)
 
     def _draw_s(self, latency: float | Latency, what: str) -> float:
         return latency.draw_s(f"{self.seed} {what}") if isinstance(latency, Latency) else latency
 
     def _boots(self, node: str) -> None:
         if node in self._nodes:
-            self._events.append(m.NodeBilled(node, *self._paid(self.now_s)))
+            self._events.append(m.NodeBilled(node, *self._paid(node, self.now_s)))
 
-    def _paid(self, billed_from_s: float) -> tuple[int, float, float, float, float]:
+    def _paid(self, node: str, billed_from_s: float) -> tuple[int, float, float, float, float, float]:
+        if self._is_of_market(node):
+            assert self._spot is not None
+            return self._spot.paid(node, billed_from_s)
         machines = self.machines
         price = machines.devices * machines.price_usd_per_device_hour
-        return machines.devices, billed_from_s, price, machines.minimum_s, machines.data_usd
+        return machines.devices, billed_from_s, price, machines.minimum_s, machines.data_usd, 0.0
 
     def _ready(self, node: str, billed_from_s: float) -> None:
         if node not in self._nodes:
             return
         self._nodes[node] = True
-        self._events.append(m.NodeReady(node, *self._paid(billed_from_s)))
-        if self.machines.lifetime_s is not None:
+        self._events.append(m.NodeReady(node, *self._paid(node, billed_from_s)))
+        if self.machines.lifetime_s is not None and not self._is_of_market(node):
             life_s = random.Random(f"{self.seed} {node}").expovariate(1.0 / self.machines.lifetime_s)
-            self._at(self.now_s + life_s, self._fault, Fault(0.0, "lose", node, self.machines.notice_s))
+            self.at(self.now_s + life_s, self._fault, Fault(0.0, "lose", node, self.machines.notice_s))
 
     def _fault(self, fault: Fault) -> None:
         if fault.kind == "lose" and fault.target in self._nodes:
             if fault.notice_s > 0:
                 gone_s = self.now_s + fault.notice_s
                 self._events.append(m.NodeNotice(fault.target, gone_s))
-                self._at(gone_s, self._lose, fault.target)
+                self.at(gone_s, self._lose, fault.target)
             else:
                 self._lose(fault.target)
         elif fault.kind == "kill" and fault.target in self._trials:
@@ -227,11 +256,17 @@ class SimulatedCluster:
 
     def _lose(self, node: str) -> None:
         if node in self._nodes:
+            revoked = self._is_of_market(node)
             self._remove(node)
-            self._events.append(m.NodeLost(node, "revoked"))
+            self._events.append(m.NodeLost(node, "revoked", revoked=revoked))
+
+    def _is_of_market(self, node: str) -> bool:
+        return self._spot is not None and node in self._spot.offers
 
     def _remove(self, node: str) -> None:
         self._nodes.pop(node, None)
+        if self._spot is not None:
+            self._spot.forget(node)
         on_node = [t for t, running in self._trials.items() if any(slot.node == node for slot in running.slots)]
         for trial in on_node:
             self._vacate(self._trials.pop(trial))
@@ -242,14 +277,14 @@ class SimulatedCluster:
         if any(slot.node not in self._nodes for slot in command.slots):
             return []
         if command.checkpoint is not None and command.checkpoint.path in self._damaged:
-            self._at(self.now_s, self._report_damage, command)
+            self.at(self.now_s, self._report_damage, command)
             return []
         curve, offset = self.workload.curve(command.config), self.stragglers.offset(command.trial, command.attempt)
         running = _Running(command, curve, offset, command.iteration, self.now_s, command.slots, command.share < 1)
         self._trials[command.trial] = running
         self._occupy(running)
         if command.until_s is not None:
-            self._at(max(self.now_s, command.until_s + ROUNDING_S), self._kill, running, "its time is over", False)
+            self.at(max(self.now_s, command.until_s + ROUNDING_S), self._kill, running, "its time is over", False)
         return [running]
 
     def _report_damage(self, command: m.StartTrial) -> None:
@@ -262,8 +297,10 @@ class SimulatedCluster:
         width = len(running.slots) if not running.shares else 1 / self._on[_device(running)]
         step_s = self.workload.step_s(command.config, iteration) / self.speedup(width)
         step_s *= self.stragglers.factor(running.offset, iteration)
+        if self._spot is not None and self._is_of_market(running.slots[0].node):
+            step_s /= min(self._spot.speed(node) for node in {slot.node for slot in running.slots})
         running.step_began_s = self.now_s + after_s
-        self._at(running.step_began_s + step_s, self._step, running)
+        self.at(running.step_began_s + step_s, self._step, running)
 
     def _step(self, running: _Running) -> None:
         """One iteration is trained: report it, and leave or go on, as a worker does."""
@@ -340,7 +377,7 @@ class SimulatedCluster:
         running.asked_to = "pause" if isinstance(command, m.PauseTrial) else "stop"
         if command.within_s is not None:
             reason = f"killed: no report within {command.within_s:g} s of being told to leave"
-            self._at(self.now_s + command.within_s, self._kill, running, reason)
+            self.at(self.now_s + command.within_s, self._kill, running, reason)
 
     def _kill(self, running: _Running, reason: str, fault: bool = True) -> None:
         command = running.command

@@ -39,6 +39,8 @@ class Allocation:
         """When the allocator wants to be asked even if nothing happens."""
         self.recorded: deque[m.Planned] = deque()
         """While a journal is replayed: the plans of the present turn."""
+        self.recorded_choices: dict[str, m.Chosen] = {}
+        """And the machines that were chosen in it, by trial."""
         self._allocator, self._trials, self._fleet, self._schedule = allocator, trials, fleet, schedule
         self._runs, self._course, self._answer = runs, course, answer
         self._priorities = {party.name: party.priority for party in runs.parties}
@@ -77,9 +79,9 @@ class Allocation:
         if target.again and len(self._schedule.waiting) < waiting:
             self._bring_to_target()
             return
-        self._fleet.hold(target.by_pool)
+        self._fleet.hold(target.by_pool, target.offers)
         stuck = not self._schedule.widths and self._schedule.waiting and self._runs.timers.next_s == math.inf
-        if stuck and all(node.devices for node in self._fleet.nodes.values()):
+        if stuck and self.ask_again_s == math.inf and all(node.devices for node in self._fleet.nodes.values()):
             trial = self._trials[next(iter(self._schedule.waiting))]
             self._runs.give_up(trial.party, _nothing_for(trial, target))
             if self._course.outcome is None:  # the others may have a place
@@ -138,6 +140,7 @@ class Allocation:
             lambda pool: pools[pool].awaited(),
             lambda: self._fleet.spent_usd(at_s),
             self.recorded.popleft if self.recorded else None,
+            self.recorded_choices.get,
             lambda: (trial for trial in self._runs.timers.retried if not trials[trial].over),
             lambda trial: trials[trial].run.width,
             lambda: (trial for trial in schedule.widths if trials[trial].leaving),
@@ -156,12 +159,14 @@ class Allocation:
         self.ask_again_s = math.inf if target.wake_s is None else target.wake_s
         if target.plan is not None:
             self._answer.decisions.append(target.plan)
+        self._answer.decisions.extend(target.chosen)
         return target
 
     def _fit_pools(self, target: Target) -> bool:
         """Give machines up where there are too many. Says whether some are kept after all that were to be given up."""
         kept = False
-        for number, wanted in target.by_pool.items():
+        unwanted = dict.fromkeys(self._fleet.pools.keys() - target.by_pool.keys(), 0)
+        for number, wanted in (*target.by_pool.items(), *sorted(unwanted.items())):
             pool = self._fleet.pools[number]
             surplus = pool.surplus(wanted)
             if surplus > 0:

@@ -80,10 +80,13 @@ class Controller:
         for party in self.parties:
             party.source.recorded = deque(d for d in suggested if m.experiment_of(d.trial) == party.name)
         self._allocation.recorded = deque(d for d in record.decisions if isinstance(d, m.Planned))
+        chosen = {d.trial: d for d in record.decisions if isinstance(d, m.Chosen)}
+        self._allocation.recorded_choices = chosen
         step = self.handle(m.Turn(record.at_s, record.events))
         for party in self.parties:
             party.source.recorded = None
         self._allocation.recorded.clear()
+        self._allocation.recorded_choices = {}
         for kind, recorded, again in (
             ("decision", record.decisions, step.decisions),
             ("command", record.commands, step.commands),

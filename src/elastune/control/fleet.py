@@ -10,7 +10,7 @@ from elastune.control.answer import Answer
 from elastune.control.pool import Pool
 from elastune.control.spending import Spending
 from elastune.control.state import Node
-from elastune.messages import AddNode, NodeBilled, NodeReady, ReleaseNode, Slot
+from elastune.messages import AddNode, NodeBilled, NodePriced, NodeReady, Offer, ReleaseNode, Slot
 from elastune.spec import Limits, Width
 
 
@@ -40,20 +40,25 @@ class Fleet:
     def room(self, width: Width) -> int:
         return sum(pool.free.room(width) for pool in self.pools.values())
 
-    def hold(self, wanted: Mapping[int, int]) -> None:
+    def hold(self, wanted: Mapping[int, int], offers: Mapping[int, Offer]) -> None:
         """Give back what is given up and empty, and ask for machines, so that so many are `wanted` of each pool besides
-        those that are being taken away.
+        those that are being taken away. A pool that nothing is wanted of any more is closed when it is empty.
         """
         for node_id in [node_id for pool in self.pools.values() for node_id in pool.to_release]:
             self.release(node_id)
         for number, machines in wanted.items():
             pool = self.pools[number]
             for _ in range(-pool.surplus(machines)):
-                node = Node(f"n{self._asked_for}", self._answer.at_s)
-                self._asked_for += 1
-                self.nodes[node.id] = pool.nodes[node.id] = node
-                self._pool_of[node.id] = pool
-                self._answer.order(AddNode, node.id)
+                self._ask_for(pool, offers.get(number))
+        for number in [number for number, pool in self.pools.items() if number not in wanted and not pool.nodes]:
+            del self.pools[number]
+
+    def _ask_for(self, pool: Pool, offer: Offer | None) -> None:
+        node = Node(f"n{self._asked_for}", self._answer.at_s, offer)
+        self._asked_for += 1
+        self.nodes[node.id] = pool.nodes[node.id] = node
+        self._pool_of[node.id] = pool
+        self._answer.order(AddNode, node.id, *([] if offer is None else [offer]))
 
     def release(self, node_id: str) -> None:
         self.drop(node_id, self._answer.at_s)
@@ -74,21 +79,25 @@ class Fleet:
         self.billed(event)
         self._pool_of[event.node].ready(event)
 
+    def priced(self, event: NodePriced) -> None:
+        self.spending.reprice(event.node, self._answer.at_s, event.price_usd_per_hour)
+        self.limit = self.spending.limit(self._answer.at_s)
+
     def spent_usd(self, at_s: float) -> float:
         """On all machines but those that still boot."""
         return self.spending.spent_usd(at_s, without={node.id for node in self.nodes.values() if not node.devices})
 
-    def drain(self, node_id: str) -> None:
+    def drain(self, node_id: str, gone_at_s: float) -> None:
         """Hand out none of its devices any more."""
-        self._pool_of[node_id].drain(node_id)
+        self._pool_of[node_id].drain(node_id, gone_at_s)
 
     def is_draining(self, slots: Iterable[Slot]) -> bool:
         """Whether any of them is on a machine that is being taken away."""
         return any(self.nodes[slot.node].draining for slot in slots)
 
-    def drop(self, node_id: str, paid_until_s: float) -> Node:
+    def drop(self, node_id: str, paid_until_s: float, revoked: bool = False) -> Node:
         """The machine was given back or lost."""
-        self.spending.end(node_id, paid_until_s)
+        self.spending.end(node_id, paid_until_s, revoked)
         self.limit = self.spending.limit(self._answer.at_s)
         self._pool_of.pop(node_id).drop(node_id)
         return self.nodes.pop(node_id)

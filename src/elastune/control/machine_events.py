@@ -38,6 +38,7 @@ class MachineEvents:
         return {
             m.NodeBilled: self._on_billed,
             m.NodeReady: self._on_ready,
+            m.NodePriced: self._on_priced,
             m.NodeNotice: self._on_notice,
             m.NodeStray: self._on_stray,
             m.NodeLost: self._on_lost,
@@ -54,9 +55,13 @@ class MachineEvents:
             self._never_ready = 0
             self._answer.changed = True
 
+    def _on_priced(self, event: m.NodePriced) -> None:
+        if event.node in self._fleet.nodes:
+            self._fleet.priced(event)
+
     def _on_notice(self, event: m.NodeNotice) -> None:
         if event.node in self._fleet.nodes:
-            self._fleet.drain(event.node)
+            self._fleet.drain(event.node, event.gone_at_s)
             for trial_id in sorted(self._fleet.nodes[event.node].trials):
                 self._schedule.pause(self._trials[trial_id], max(0.0, event.gone_at_s - self._answer.at_s))
             self._answer.changed = True
@@ -68,8 +73,10 @@ class MachineEvents:
     def _on_lost(self, event: m.NodeLost) -> None:
         if event.node not in self._fleet.nodes:
             return
-        node = self._fleet.drop(event.node, self._answer.at_s if event.billed_until_s is None else event.billed_until_s)
-        self._answer.note("warning", f"machine {node.id} is gone: {event.reason}")
+        until_s = self._answer.at_s if event.billed_until_s is None else event.billed_until_s
+        node = self._fleet.drop(event.node, until_s, event.revoked)
+        if not event.revoked:  # spot machines go all the time
+            self._answer.note("warning", f"machine {node.id} is gone: {event.reason}")
         for trial_id in sorted(node.trials):
             trial = self._trials[trial_id]
             if all(slot.node != node.id for slot in trial.slots):  # it was only about to come here
@@ -79,7 +86,7 @@ class MachineEvents:
             if not trial.over:
                 self._runs.go_on_later(trial)
         self._answer.changed = True
-        if node.devices or self._answer.resuming:
+        if node.devices or event.revoked or self._answer.resuming:
             return
         self._never_ready += 1
         if self._never_ready > LOST_BEFORE_GIVING_UP:

@@ -61,18 +61,18 @@ class Pool:
     @property
     def to_release(self) -> list[str]:
         """The machines that are given up and empty."""
-        return [node.id for node in self._going.values() if not node.trials]
+        return [node.id for node in self._going.values() if not node.trials and not node.free_of_charge]
 
     def ready(self, event: NodeReady) -> None:
         node = self.nodes[event.node]
-        node.devices, node.billed_from_s = event.devices, event.billed_from_s
+        node.devices, node.billed_from_s, node.refund_s = event.devices, event.billed_from_s, event.refund_s
         if not node.draining:
             self.free.add_node(node.id, event.devices)
 
     def ready_machines(self) -> list[MachineView]:
         """Those that can be used and are not given up, the oldest first."""
         return [
-            MachineView(node.billed_from_s, node.trials, node.devices)
+            MachineView(node.billed_from_s, node.trials, node.devices, node.offer)
             for node in self.nodes.values()
             if node.devices and node.id not in self._going
         ]
@@ -81,10 +81,11 @@ class Pool:
         """When those were asked for that are not there yet."""
         return [node.asked_s for node in self.nodes.values() if not node.devices and node.id not in self._going]
 
-    def drain(self, node_id: str) -> None:
+    def drain(self, node_id: str, gone_at_s: float) -> None:
         """Hand out none of its devices any more."""
-        self.nodes[node_id].draining = True
-        self._going[node_id] = self.nodes[node_id]
+        node = self.nodes[node_id]
+        node.draining, node.free_of_charge = True, gone_at_s - node.billed_from_s < node.refund_s
+        self._going[node_id] = node
         self.free.remove_node(node_id)
 
     def drop(self, node_id: str) -> None:

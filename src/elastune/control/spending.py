@@ -24,18 +24,16 @@ class Spending:
 
     def begin(self, billed: NodeBilled) -> None:
         """Told once or twice: of a machine that boots, and that it is ready."""
-        self._held[billed.node] = MachineUse(
-            billed.node,
-            billed.devices,
-            billed.price_usd_per_hour,
-            billed.billed_from_s,
-            minimum_s=billed.minimum_s,
-            data_usd=billed.data_usd,
-        )
+        if billed.node not in self._held:
+            self._held[billed.node] = MachineUse.of(billed)
 
-    def end(self, node: str, at_s: float) -> None:
+    def reprice(self, node: str, at_s: float, price_usd_per_hour: float) -> None:
         if node in self._held:
-            use = self._held.pop(node).until(at_s)
+            self._held[node] = self._held[node].repriced(at_s, price_usd_per_hour)
+
+    def end(self, node: str, at_s: float, revoked: bool = False) -> None:
+        if node in self._held:
+            use = self._held.pop(node).until(at_s, revoked)
             self._past_usd += use.cost_usd
             self._past_device_h += use.in_device_hours.cost_usd
 

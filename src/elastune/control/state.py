@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from elastune.control.party import Party
-from elastune.messages import Checkpoint, Config, Slot, TrialStatus
+from elastune.messages import Checkpoint, Config, Offer, Slot, TrialStatus
 from elastune.spec import Run, Width
 
 OVER: frozenset[TrialStatus] = frozenset({"completed", "stopped", "failed"})
@@ -67,8 +67,12 @@ class Node:
 
     id: str
     asked_s: float = 0.0
+    offer: Offer | None = None
     devices: int = 0
     billed_from_s: float = 0.0
+    refund_s: float = 0.0
     draining: bool = False
+    free_of_charge: bool = False
+    """Being taken away so soon that it costs nothing, unless we give it back ourselves."""
     closing: bool = False
     trials: set[str] = field(default_factory=set)

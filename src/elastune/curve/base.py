@@ -29,3 +29,7 @@ class Extrapolator(ABC):
     @abstractmethod
     def predict(self, iterations: Sequence[int], losses: Sequence[float], at: float) -> Prediction:
         """The loss at an iteration from the last one on; `iterations` increase, with or without gaps."""
+
+    def has_plateaued(self, iterations: Sequence[int], losses: Sequence[float], until: float) -> bool:
+        """Whether the curve has come to rest, so that training on until an iteration is pointless."""
+        return False

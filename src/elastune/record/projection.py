@@ -23,6 +23,7 @@ from elastune.messages import (
     AnyEvent,
     Checkpoint,
     CheckpointDamaged,
+    Chosen,
     Config,
     DropCheckpoint,
     EventHidden,
@@ -30,6 +31,7 @@ from elastune.messages import (
     Metrics,
     NodeBilled,
     NodeLost,
+    NodePriced,
     NodeReady,
     Note,
     Planned,
@@ -171,6 +173,8 @@ class RunView:
     reason: str = ""
     plans: list[tuple[float, Planned]] = field(default_factory=list)
     """Every plan that was made, and when."""
+    chosen: list[tuple[float, Chosen]] = field(default_factory=list)
+    """Every machine that was chosen for a trial, and when."""
     ready_s: list[float] = field(default_factory=list)
     """When each of `machines` could be used."""
     notes: list[Note] = field(default_factory=list)
@@ -344,13 +348,15 @@ class RunView:
             case NodeBilled():
                 if event.node not in self._held:
                     self._held[event.node] = len(self._uses)
-                    paid = (event.price_usd_per_hour, event.billed_from_s, math.inf, event.minimum_s, event.data_usd)
-                    self._uses.append(MachineUse(event.node, event.devices, *paid))
+                    self._uses.append(MachineUse.of(event))
                     self.ready_s.append(math.inf)
                 if isinstance(event, NodeReady):
                     self.ready_s[self._held[event.node]] = min(self.at_s, self.ready_s[self._held[event.node]])
+            case NodePriced():
+                if (place := self._held.get(event.node)) is not None:
+                    self._uses[place] = self._uses[place].repriced(self.at_s, event.price_usd_per_hour)
             case NodeLost():
-                self._node_over(event.node, "lost", event.billed_until_s)
+                self._node_over(event.node, "lost", event.billed_until_s, event.revoked)
             case RunStarted():
                 self._started = event
                 if event.experiments is not msgspec.UNSET:
@@ -368,6 +374,8 @@ class RunView:
                     trial.status, trial.reason = decision.status, decision.reason
             case Planned():
                 self.plans.append((self.at_s, decision))
+            case Chosen():
+                self.chosen.append((self.at_s, decision))
             case Note():
                 self.notes.append(decision)
             case ExperimentEnded():
@@ -444,13 +452,14 @@ class RunView:
             trial.slots, trial.end_s = (), to_s
             del self._on_devices[trial.id]
 
-    def _node_over(self, node: str, end: BusyEnd, billed_until_s: float | None = None) -> None:
+    def _node_over(self, node: str, end: BusyEnd, billed_until_s: float | None = None, revoked: bool = False) -> None:
         for trial in list(self._on_devices.values()):
             if any(slot.node == node for slot in trial.slots):  # a gang falls with any of its members
                 self._leaves(trial, end, billed_until_s)
         place = self._held.pop(node, None)
         if place is not None:
-            self._uses[place] = self._uses[place].until(self.at_s if billed_until_s is None else billed_until_s)
+            until_s = self.at_s if billed_until_s is None else billed_until_s
+            self._uses[place] = self._uses[place].until(until_s, revoked)
 
     def _gone(self, checkpoint: Checkpoint) -> None:
         trial = self.trials.get(checkpoint.trial)

@@ -1,0 +1,180 @@
+"""SpotTune's machines (Cai, Wang et al., ICPP 2020, Algorithm 1): each trial has one of its own, that on which its next
+step should cost least.
+
+    spotPool               `cloud.kinds`
+    GETBESTINST            `_best`
+    RANDOM(0.00001, 0.2)   `BIDS`, as a part of the price: dollars would only suit machines that cost about that
+    M[inst][hp]            `StepTimes`: C0 / CPUs until it was measured
+    RevPredModel           `revocation`
+    sCost                  `_step_usd`
+    one hour               `redeploy_s`
+
+With a refund for machines that are taken away in their first hour a step costs M x (1 - p) x price, and every trial
+moves after an hour, so that each hour may be a first one. Without, a machine that is taken away only costs: the step is
+as much dearer as it takes longer, boot and restart included, and a trial moves when that saves more than it costs.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from elastune.allocate.base import Allocator, Steps, Target, View
+from elastune.allocate.step_times import StepTimes
+from elastune.market.cloud import HOUR_S, PlayedCloud
+from elastune.messages import Chosen, Offer
+from elastune.spec import Terms, Width, require_number
+
+BIDS = (0.00002, 0.5)
+"""How far the most that is paid lies above the present price, as a part of that."""
+
+
+class Revocation(Protocol):
+    """What is known of being taken away: `elastune.market.revocation` has models of it."""
+
+    def probability(self, market: str, max_price: float, at_unix_s: float) -> float: ...
+
+
+@dataclass(slots=True)
+class _Place:
+    """A machine that was chosen for a trial, and the pool that it is alone in."""
+
+    pool: int
+    offer: Offer
+    leaves: bool = False
+
+
+class CheapestStep(Allocator):
+    """`revocation` says how likely a machine is taken away within the hour; None: never. With `on_demand` machines
+    that cannot be taken away are looked at too.
+    """
+
+    all_at_once = True
+
+    def __init__(
+        self,
+        cloud: PlayedCloud,
+        revocation: Revocation | None = None,
+        on_demand: bool = True,
+        seed: int = 0,
+        redeploy_s: float = HOUR_S,
+    ) -> None:
+        require_number("redeploy_s", redeploy_s)
+        self.cloud, self.revocation, self.on_demand, self.redeploy_s = cloud, revocation, on_demand, redeploy_s
+        self._random = random.Random(seed)
+        self._times = StepTimes({market: kind.speed for market, kind in cloud.kinds.items()})
+        self._places: dict[str, _Place] = {}
+        self._pools = 0
+        self._most = 1
+
+    def setup(self, terms: Terms) -> None:
+        self._most = terms.machines
+
+    def stepped(self, steps: Steps) -> bool:
+        place = self._places.get(steps.trial)
+        if place is not None and steps.seconds > 0 and (not steps.first or not self._times.measured(steps.trial)):
+            self._times.add(steps.trial, place.offer.type, steps.seconds / steps.number)
+        return False
+
+    def allocate(self, view: View, at_s: float) -> Target:
+        self._forget(view)
+        wake_s = self._move_on(view, at_s)
+        chosen = tuple(self._place(trial, view, at_s) for trial in self._to_place(view))
+        widths: dict[str, Width] = {}
+        for trial, place in self._places.items():
+            if not place.leaves:
+                widths[trial] = self.cloud.kind(place.offer.type).devices
+        leaving = set(view.leaving())
+        return Target(
+            {place.pool: 1 for trial, place in self._places.items() if not place.leaves or trial in leaving},
+            widths,
+            wake_s if wake_s < math.inf else None,
+            pools={trial: place.pool for trial, place in self._places.items()},
+            offers={place.pool: place.offer for place in self._places.values()},
+            chosen=chosen,
+        )
+
+    # -------------------------------------------------------------------------------------------------- who goes where
+
+    def _forget(self, view: View) -> None:
+        """Trials that are gone need no machine, and those whose machine is gone, or going, need another."""
+        there = {*view.widths, *view.waiting, *view.failed()}
+        leaving = set(view.leaving())
+        for trial, place in list(self._places.items()):
+            holds = trial in view.widths
+            lost = not holds and not view.machines(place.pool) and not view.awaited(place.pool)
+            if trial not in there or lost or (place.leaves and not holds) or (trial in leaving and not place.leaves):
+                del self._places[trial]
+
+    def _move_on(self, view: View, at_s: float) -> float:
+        """Those that have been on a machine for an hour leave it. When the next of them has."""
+        next_s, hour_s = math.inf, self.redeploy_s / self.cloud.pace
+        for trial, place in self._places.items():
+            for machine in view.machines(place.pool):
+                due_s = machine.billed_from_s + hour_s
+                if at_s < due_s - 1e-6:
+                    next_s = min(next_s, due_s)
+                elif trial in view.widths and not place.leaves:
+                    place.leaves = self._better_elsewhere(trial, place, at_s, view)
+                    if not place.leaves:
+                        next_s = min(next_s, at_s + hour_s)
+        return next_s
+
+    def _better_elsewhere(self, trial: str, place: _Place, at_s: float, view: View) -> bool:
+        """With a refund the next hour should be a first one. Without, moving takes a boot and what it costs."""
+        if self.cloud.refund_s:
+            return True
+        here = self._step_usd(trial, place.offer, 0.0, at_s)
+        best = min(self._step_usd(trial, offer, p, at_s) for offer, p in self._offers(trial, at_s))
+        moving_steps = self.cloud.boot_s / max(self._times.step_s(trial, place.offer.type) * self.cloud.pace, 1e-9)
+        left = view.left(trial) or HOUR_S
+        return best * (left + moving_steps) < here * left
+
+    def _to_place(self, view: View) -> Sequence[str]:
+        """Those that wait, as many as may have a machine."""
+        new = [trial for trial in view.waiting if trial not in self._places]
+        return new[: max(0, self._most - len(self._places))]
+
+    def _place(self, trial: str, view: View, at_s: float) -> Chosen:
+        best = self._best(trial, at_s)
+        best = view.chosen(trial) or best
+        self._pools += 1
+        self._places[trial] = _Place(self._pools, best.offer)
+        return best
+
+    # ---------------------------------------------------------------------------------------------- GETBESTINST
+
+    def _best(self, trial: str, at_s: float) -> Chosen:
+        found = [
+            Chosen(trial, offer, p, self._step_usd(trial, offer, p, at_s)) for offer, p in self._offers(trial, at_s)
+        ]
+        return min(found, key=lambda chosen: chosen.step_usd)
+
+    def _offers(self, trial: str, at_s: float) -> list[tuple[Offer, float]]:
+        """What can be had, and how likely each is taken away within the hour."""
+        offers: list[tuple[Offer, float]] = []
+        for market in self.cloud.kinds:
+            price = self.cloud.price(Offer(market, "spot"), at_s) / self.cloud.pace
+            most = price * (1 + self._random.uniform(*BIDS))
+            if self.cloud.available(market, at_s):
+                p = 0.0 if self.revocation is None else self._revoked(market, most, at_s)
+                offers.append((Offer(market, "spot", most), p))
+            if self.on_demand or not offers:
+                offers.append((Offer(market), 0.0))
+        return offers
+
+    def _revoked(self, market: str, most: float, at_s: float) -> float:
+        assert self.revocation is not None
+        return self.revocation.probability(market, most, self.cloud.unix_s(at_s))
+
+    def _step_usd(self, trial: str, offer: Offer, p: float, at_s: float) -> float:
+        """Equation 2; p is how likely the machine is taken away within the hour."""
+        cloud, step_s = self.cloud, self._times.step_s(trial, offer.type)
+        spot = offer.market == "spot"
+        price = cloud.mean_price(offer.type, at_s) if spot else cloud.kind(offer.type).on_demand_usd_per_hour
+        if spot and cloud.refund_s:
+            return step_s * (1 - p) * price
+        return step_s * price * (1 + p * cloud.boot_s / HOUR_S)
