@@ -120,6 +120,18 @@ class Prices(Mapping[str, PriceSeries]):
         return market in self._series
 
 
+def gaps(series: PriceSeries, longer_than_s: float) -> list[tuple[float, float]]:
+    """From when to when there is no record for so long. The price is taken to have held; it may be unknown as well."""
+    times = series.changed_unix_s
+    long = np.flatnonzero(np.diff(times) > longer_than_s)
+    return [(float(times[place]), float(times[place + 1])) for place in long]
+
+
+def market_name(kind: str, zone: str) -> str:
+    """The market of a machine type in a zone; of the type alone where the zone is empty."""
+    return f"{kind}/{zone}" if zone else kind
+
+
 def split_market(market: str) -> tuple[str, str]:
     """The machine type and the zone of a market; the zone is empty where none is named."""
     kind, _, zone = market.partition("/")
