@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from elastune.errors import SpecError, did_you_mean
-from elastune.market.prices import Floats, Prices, PriceSeries, market_name, split_market
+from elastune.market.prices import Floats, Prices, PriceSeries, market_name, sorted_series, split_market
 
 LINUX = "Linux/UNIX"
 COLUMNS = ("timestamp", "availability_zone", "instance_type", "product", "price_usd_h")
@@ -225,13 +225,8 @@ def _series(path: Path, place: str, key: Key, records: _Records) -> tuple[PriceS
     kind, zone, _ = key
     if not kind or "/" in kind:
         raise SpecError(f"{path}, {place} {records.places[0]}: instance_type {kind!r}: must be a name such as m5.large")
-    times = _times(path, place, records)
-    prices = _prices(path, place, records)
-    order = np.argsort(times, kind="stable")
-    times, prices = times[order], prices[order]
-    last = np.append(times[1:] != times[:-1], True)
-    replaced = int((prices != prices[last][np.cumsum(last) - last]).sum())
-    return PriceSeries(market_name(kind, zone), times[last], prices[last]), replaced
+    times, prices = _times(path, place, records), _prices(path, place, records)
+    return sorted_series(market_name(kind, zone), times, prices)
 
 
 def _times(path: Path, place: str, records: _Records) -> Floats:
