@@ -30,6 +30,7 @@ HIGHEST = 20.0
 """Multiples of the median beyond this have one colour, so that smaller ones can be told apart."""
 
 
+@styled
 def save_price_plot(path: Path, prices: Prices, on_demand_usd: Mapping[str, float]) -> Path:
     if path.suffix.lower() not in ENDINGS:
         raise SpecError(f"plot={str(path)!r}: the name must end with one of {', '.join(ENDINGS)}")
@@ -85,9 +86,8 @@ def price_map(prices: Prices) -> Figure:
     axes.grid(visible=False)
     axes.tick_params(axis="y", length=0)
     _date_axis(axes)
-    bar = figure.colorbar(
-        colours, ax=axes, pad=0.01, extend="both", shrink=min(1.0, 4.0 / figure.get_figheight()), anchor=(0, 1)
-    )
+    tall = min(1.0, 4.0 / figure.get_figheight())
+    bar = figure.colorbar(colours, ax=axes, pad=0.01, extend="both", shrink=tall, anchor=(0, 1))
     bar.set_label("price, as a multiple of the market's median")
     bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -124,5 +124,5 @@ def _price_axis(axes: Axes, series: PriceSeries) -> None:
         axes.yaxis.set_minor_locator(NullLocator())
     else:
         axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_locator(MaxNLocator(4))
+        axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_money(value)))
