@@ -147,6 +147,8 @@ GOOD = row("2016-02-24T12:00:00Z")
         (HEADER + row("yesterday"), "line 2: timestamp 'yesterday': must be ISO 8601, such as 2024-01-13T00:02:05Z"),
         (HEADER + row("2016-02-30T12:00:00Z"), "line 2: timestamp '2016-02-30T12:00:00Z'"),
         (HEADER + row(""), "line 2: timestamp ''"),
+        (HEADER + row("0001-01-01T00:00:00+05:00"), "line 2: timestamp '0001-01-01T00:00:00+05:00'"),
+        (HEADER + row("9999-12-31T23:00:00-05:00"), "from 1970 to 2099"),
         (HEADER + "2016-02-24T12:00:00Z,z\n", "line 2: '2016-02-24T12:00:00Z,z' has 2 fields"),
         (HEADER + row("2016-02-24T12:00:00Z", kind=""), "line 2: instance_type ''"),
         ('{"SpotPriceHistory": [', "is not JSON"),

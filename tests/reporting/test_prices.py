@@ -85,7 +85,7 @@ def test_no_spike_is_lost_in_a_picture_of_many_markets() -> None:
     prices = Prices({**calm, "wild": market("wild", (0, 1.0), (2000.0, 8.0), (2000.01, 1.0), (4000, 1.0))})
     axes = price_map(prices).axes[0]
     (mesh,) = (each for each in axes.collections if isinstance(each, QuadMesh))
-    table = np.ma.getdata(mesh.get_array()).reshape(21, -1)
+    table = np.array(mesh.get_array(), dtype=float).reshape(21, -1)
     assert [label.get_text() for label in axes.get_yticklabels()] == list(prices)
     assert np.nanmax(table[-1]) == 8.0
     assert np.nanmax(table[:-1]) == 1.0

@@ -33,6 +33,7 @@ LINUX = "Linux/UNIX"
 COLUMNS = ("timestamp", "availability_zone", "instance_type", "product", "price_usd_h")
 OPTIONAL = "product"
 _OTHER_NAMES = {"productdescription": "product", "spotprice": "price_usd_h"}
+YEAR_2100_UNIX_S = 4_102_444_800.0
 _GZIP = b"\x1f\x8b"
 log = logging.getLogger("elastune")
 
@@ -234,12 +235,14 @@ def _times(path: Path, place: str, records: _Records) -> Floats:
     for i, text in enumerate(records.times):
         try:
             moment = datetime.fromisoformat(text)
+            found[i] = unix_s = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         except ValueError:
+            unix_s = math.nan
+        if not 0 <= unix_s < YEAR_2100_UNIX_S:
             raise SpecError(
                 f"{path}, {place} {records.places[i]}: timestamp {text!r}: must be ISO 8601, such as "
-                "2024-01-13T00:02:05Z"
-            ) from None
-        found[i] = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+                "2024-01-13T00:02:05Z, from 1970 to 2099"
+            )
     return found
 
 

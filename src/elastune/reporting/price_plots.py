@@ -108,9 +108,9 @@ def _dates(unix_s: Floats) -> NDArray[np.datetime64]:
 
 
 def _date_axis(axes: Axes) -> None:
-    locator = AutoDateLocator()
+    locator = AutoDateLocator()  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     axes.margins(x=0.01)
     axes.set_xlabel("time (UTC)")
 

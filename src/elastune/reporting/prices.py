@@ -56,7 +56,9 @@ def _summary(series: PriceSeries, on_demand_usd: float | None) -> MarketSummary:
     mean = series.mean(begin, end)
     hours = np.arange(begin, end - SECONDS_PER_HOUR + 1e-6, SECONDS_PER_HOUR)
     at_first, highest = series.highest(hours, hours), series.highest(hours, hours + SECONDS_PER_HOUR)
-    had = at_first <= on_demand_usd if on_demand_usd else np.zeros(len(hours), dtype=bool)
+    lost_at_on_demand = None
+    if on_demand_usd is not None and (had := at_first <= on_demand_usd).any():
+        lost_at_on_demand = float(np.mean(highest[had] > on_demand_usd))
     return MarketSummary(
         market=series.market,
         from_unix_s=begin,
@@ -70,7 +72,7 @@ def _summary(series: PriceSeries, on_demand_usd: float | None) -> MarketSummary:
         on_demand_usd=on_demand_usd,
         saving=1 - mean / on_demand_usd if on_demand_usd else None,
         lost_at_margin=float(np.mean(highest > MARGIN * at_first)) if len(hours) else None,
-        lost_at_on_demand=float(np.mean(highest[had] > on_demand_usd)) if had.any() else None,
+        lost_at_on_demand=lost_at_on_demand,
     )
 
 
