@@ -33,11 +33,22 @@ ROWS: list[tuple[set[str], set[str]]] = [
     (DECIDERS, BASE | MODELS | SOURCES | {"plan"}),
     ({"control"}, BASE | MODELS | SOURCES | DECIDERS | {"plan", "cluster.base", "record"}),
     (WORLD, {"spec", "messages", "cost"}),
-    ({"reporting"}, {"spec", "messages", "cost", "record"}),
+    ({"reporting"}, {"spec", "messages", "cost", "record", "market"}),
 ]
 WIRING = {
     *("__init__", "__main__", "bench", "cli", "config_file", "driver", "experiment", "forecast", "forecasts"),
-    *("held_forecast", "joint", "planning", "profiling", "results", "run_folder", "service", "signals", "simulation"),
+    *(
+        "held_forecast",
+        "joint",
+        "planning",
+        "pricing",
+        "profiling",
+        "results",
+        "run_folder",
+        "service",
+        "signals",
+        "simulation",
+    ),
     *("timed_forecast", "together", "tuner"),
 }
 SIMULATED = ("cluster/simulated*", "cluster/workload*")
