@@ -65,7 +65,7 @@ class MachineUse:
         """The part of it that was before a time. With `revoked` the cloud took it away then."""
         if self.to_s <= at_s:
             return self
-        if at_s >= self._priced_s:
+        if at_s >= self._priced_s or not self.earlier:
             return replace(self, to_s=at_s, revoked=revoked)
         changes, prices = zip(*self.earlier, strict=True)
         past = replace(self, price_usd_per_hour=prices[0], to_s=at_s, priced_s=None, earlier=(), earlier_usd=0.0)
