@@ -36,11 +36,9 @@ def test_equation_7_holds_after_five_steady_steps_and_not_after_four() -> None:
 
 
 def test_a_drop_is_found_in_noise_where_equation_7_sees_none() -> None:
-    for seed in range(10):
-        losses = staged(noise=0.1, seed=seed)
-        assert jumps(np.array(losses)).tolist() == []
-        assert EarlyCurve().last_stage(losses) == pytest.approx(40, abs=2)
-        assert EarlyCurve(drops=False).last_stage(losses) == 0
+    curves = [staged(noise=0.1, seed=seed) for seed in range(50)]
+    assert all(EarlyCurve(drops=False).last_stage(losses) == 0 for losses in curves)
+    assert sum(abs(EarlyCurve().last_stage(losses) - 40) <= 2 for losses in curves) >= 35
 
 
 @given(
@@ -59,6 +57,12 @@ def test_noise_that_goes_on_has_hardly_any_drop() -> None:
     rng = np.random.default_rng(0)
     found = sum(len(drops(1.0 + 0.1 * rng.standard_normal(60))) for _ in range(200))
     assert found < 20
+
+
+def test_a_calm_that_does_not_last_is_no_stage() -> None:
+    losses = np.array([1.0, 1.2] * 6 + [0.9] * 6)
+    assert drops(losses).tolist() == [12]
+    assert drops(np.append(losses, [1.0, 0.8] * 6)).tolist() == []
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])

@@ -14,7 +14,8 @@ one, with k counted from where the stage before ended. A curve of one stage is p
 Equation 7, a change above one half after five below a hundredth each, is made for a loss without noise. While the
 learning rate is high a validation loss goes up and down by more than a hundredth from epoch to epoch, and equation 7
 never holds; where the rate is lowered the loss comes to rest, at once, at a lower level. So a second rule stands beside
-it, which `drops=False` leaves out: a stage also begins where a loss that went up and down becomes lower and calm.
+it, which `drops=False` leaves out: a stage also begins where a loss that went up and down becomes lower, and calm
+from then on. It is found five losses later.
 
 A rate is the change in parts of the loss before, whatever its sign: for a metric that is maximised, and whose loss is
 its negative, it is that of the metric.
@@ -37,7 +38,7 @@ EPSILON = 0.01
 """A step is steady if its rate of change is below this."""
 STEADY = 5
 """So many steps before a new stage, or at a plateau, are steady."""
-CALM = 6.0
+CALM = 3.0
 """A loss becomes calm where its changes are so many times smaller than before."""
 TO_AND_FRO = 0.5
 """It went up and down before that if all changes together came to less than this part of their sizes."""
@@ -98,15 +99,17 @@ def jumps(losses: Floats) -> NDArray[np.intp]:
 
 
 def drops(losses: Floats) -> NDArray[np.intp]:
-    """The indices from which on a loss that went up and down for five steps is, for five losses, lower and calm."""
+    """The indices from which on a loss that went up and down for five steps is lower, for five, and calm since."""
     if len(losses) < 2 * STEADY + 1:
         return np.empty(0, dtype=np.intp)
-    halves = losses / 2
-    before, after = sliding_window_view(halves[:-STEADY], STEADY + 1), sliding_window_view(halves[STEADY + 1 :], STEADY)
-    moved = np.abs(np.diff(before / STEADY, axis=1)).sum(axis=1)
-    moves = np.abs(np.diff(after / (STEADY - 1), axis=1)).sum(axis=1)
-    restless = np.abs(before[:, -1] - before[:, 0]) / STEADY < TO_AND_FRO * moved
+    scaled = losses / (2 * CALM * len(losses))  # because a sum may be more than a float can be
+    changes = np.abs(np.diff(scaled))
+    before, after = sliding_window_view(scaled[:-STEADY], STEADY + 1), sliding_window_view(scaled[STEADY + 1 :], STEADY)
+    moved = sliding_window_view(changes[:-STEADY], STEADY).mean(axis=1)
+    moves = (np.cumsum(changes[::-1]) / np.arange(1, len(scaled)))[::-1]  # from here on, the mean
+    restless = np.abs(before[:, -1] - before[:, 0]) < TO_AND_FRO * STEADY * moved
     lower = after.max(axis=1) < np.median(before, axis=1)
-    found = restless & lower & (moved > CALM * moves)
+    calm = CALM * moves[STEADY + 1 :][: len(after)] < moved
+    found = restless & lower & calm
     found[1:] &= ~found[:-1]  # of several in a row the first
     return np.flatnonzero(found) + STEADY + 1
