@@ -35,7 +35,7 @@ def curves(optimizer: str, count: int, seed: int) -> tuple[NDArray[np.float64], 
     losses = []
     for epoch in range(EPOCHS):
         now = torch.where(epoch < drops, rates, FACTOR * rates).view(-1, 1, 1)
-        for batch in torch.split(trained[torch.randperm(TRAINED, generator=random)], BATCH):  # type: ignore[no-untyped-call]
+        for batch in torch.split(trained[torch.randperm(TRAINED, generator=random)], BATCH):
             nets.step(images[batch], labels[batch], now, decays.view(-1, 1, 1))
         with torch.no_grad():
             losses.append(nets.losses(images[held_out], labels[held_out]).double().numpy())
