@@ -37,21 +37,10 @@ ROWS: list[tuple[set[str], set[str]]] = [
 ]
 WIRING = {
     *("__init__", "__main__", "bench", "cli", "config_file", "driver", "experiment", "forecast", "forecasts"),
-    *(
-        "held_forecast",
-        "joint",
-        "planning",
-        "pricing",
-        "profiling",
-        "results",
-        "run_folder",
-        "service",
-        "signals",
-        "simulation",
-    ),
-    *("timed_forecast", "together", "tuner"),
+    *("held_forecast", "joint", "planning", "pricing", "profiling", "results", "run_folder", "service", "signals"),
+    *("simulation", "spot", "timed_forecast", "together", "tuner"),
 }
-SIMULATED = ("cluster/simulated*", "cluster/workload*")
+SIMULATED = ("cluster/simulated*", "cluster/workload*", "provider/played*")
 SIMULATED_ALSO = {"profile", "market", "curve", "space"}
 BASE_LIBRARIES = {"msgspec"}
 

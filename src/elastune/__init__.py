@@ -25,6 +25,7 @@ from elastune.algorithm import (
     Hyperband,
     HyperSched,
     SingleTrial,
+    SpotTune,
     Stages,
     SuccessiveHalving,
     SyncBOHB,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from elastune.results import Result
     from elastune.search.optuna import OptunaSearcher
     from elastune.simulation import Simulation
+    from elastune.spot import Spot
     from elastune.together import Together
     from elastune.tuner import Tuner, load
     from elastune.worker import torch as torch
@@ -58,6 +60,7 @@ _LAZY = {
     "Simulation": "elastune.simulation",
     "Fault": "elastune.cluster.simulated",
     "Planning": "elastune.planning",
+    "Spot": "elastune.spot",
     "Synthetic": "elastune.cluster.workload",
     "Table": "elastune.cluster.workload",
     "OptunaSearcher": "elastune.search.optuna",
@@ -103,6 +106,8 @@ __all__ = [
     "Simulation",
     "SingleTrial",
     "SpecError",
+    "Spot",
+    "SpotTune",
     "Stages",
     "StorageError",
     "SuccessiveHalving",

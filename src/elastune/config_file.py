@@ -23,6 +23,7 @@ from elastune.errors import Infeasible, SpecError, did_you_mean
 from elastune.planning import Planning
 from elastune.simulation import Simulation
 from elastune.spec import Retention, Workers, require_int
+from elastune.spot import Spot
 from elastune.together import Together
 from elastune.tuner import Tuner
 from elastune.units import parse_duration
@@ -35,7 +36,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
 }
 SECONDS = ("request", "boot", "lifetime", "notice", "start", "resize")
 """Durations of the simulation section, which its fields in Python give in seconds."""
-CLUSTER = {"machines", "devices", "devices_per_trial", "allocator", "provider", "boot"}
+CLUSTER = {"machines", "devices", "devices_per_trial", "allocator", "provider", "boot", "market"}
 ALLOCATORS: dict[str, Callable[..., Any]] = {"Fluid": Fluid}
 SHARED = set(inspect.signature(Tuner).parameters) & set(inspect.signature(Together).parameters) - {"name"}
 """What is one for all experiments that share a run."""
@@ -178,6 +179,8 @@ def _read(path: Path, known: set[str], algorithm: str) -> tuple[dict[str, Any], 
             fields[name] = _build(make, fields[name], f"{path}: {name}")
     if "planning" in fields:
         fields["planning"] = _planning(fields["planning"], path)
+    if "market" in fields:
+        fields["market"] = _market(fields["market"], path)
     fields.setdefault("name", path.stem)
     return fields, simulation
 
@@ -228,6 +231,20 @@ def _planning(given: object, path: Path) -> Planning:
     if planning.profile is None:
         return planning
     raise SpecError(f"{path}: planning.profile={planning.profile!r}: must be a file that 'elastune profile' wrote")
+
+
+def _market(given: object, path: Path) -> Spot | None:
+    """`spot`, or a mapping of what is different from the usual."""
+    if given == "on-demand":
+        return None
+    if isinstance(given, str) and given != "spot":
+        raise SpecError(f"{path}: market={given!r}: {did_you_mean(given, ('spot', 'on-demand'))}, or a mapping")
+    spot: Spot = _build(Spot, {} if given == "spot" else given, f"{path}: market")
+    if isinstance(spot.prices, str):
+        spot = replace(spot, prices=path.parent / spot.prices)
+    if isinstance(spot.revocation, str) and (path.parent / spot.revocation).is_file():
+        spot = replace(spot, revocation=path.parent / spot.revocation)
+    return spot
 
 
 def _one_of(makers: Mapping[str, Callable[..., Any]], given: object, where: str) -> Any:

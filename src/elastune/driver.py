@@ -111,7 +111,13 @@ class Driver:
 
     def _rehearsal(self) -> str | None:
         """What must be known where the machines that were planned with are not those that train."""
-        cloud = self.experiment.cloud
+        cloud, market = self.experiment.cloud, self.experiment.market
+        if market is not None:
+            kinds = ", ".join(market.kinds)
+            return (
+                f"market of {kinds}: no machines are rented: each is rehearsed on this computer, is taken away as the "
+                "prices say, and the bill is what it would cost there"
+            )
         if cloud is None or cloud.instance in ("here", "local"):
             return None
         return (
@@ -183,7 +189,7 @@ class Driver:
             setup,
             self._provider(),
             head_cpus=slots if experiment.provider == "here" else 0,
-            minimum_s=experiment.cloud.minimum_s if experiment.cloud else 0.0,
+            minimum_s=self._minimum_s,
             data_usd=experiment.cloud.data_usd if experiment.cloud else 0.0,
             lanes=round(1 / experiment.devices_per_trial) if experiment.devices_per_trial < 1 else 1,
             silence_s=workers.report_within_s,
@@ -198,7 +204,19 @@ class Driver:
         price = experiment.settings.price_usd_per_device_hour
         if experiment.provider == "here":
             return Here(experiment.devices, price)
-        return Local(self.path.resolve() / MACHINES, experiment.devices, price, experiment.boot_s)
+        folder, market = self.path.resolve() / MACHINES, experiment.market
+        if market is None:
+            return Local(folder, experiment.devices, price, experiment.boot_s)
+        from elastune.provider.played import Played
+
+        return Played(Local(folder, experiment.devices, price, market.boot_s / market.pace), market, folder)
+
+    @property
+    def _minimum_s(self) -> float:
+        """For how long a machine is paid for at least."""
+        if (market := self.experiment.market) is not None:
+            return market.minimum_s / market.pace
+        return self.experiment.cloud.minimum_s if self.experiment.cloud else 0.0
 
     def _tidy(self, controller: Controller, journal: Journal, simulation: Simulation | None) -> None:
         """Remove what the driver before had no time to write down. Not earlier: now the journal has accepted us."""

@@ -36,6 +36,9 @@ from elastune.units import parse_device_time, parse_duration, parse_money
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
+    from elastune.market.cloud import PlayedCloud
+    from elastune.spot import Spot
+
 Duration = str | float | timedelta
 Money = str | float
 
@@ -70,6 +73,8 @@ class Experiment:
     profile: JobProfile | None = None
     cloud: Cloud | None = None
     """What the run is planned with, if it is."""
+    market: PlayedCloud | None = None
+    """Where machines come from that may be taken away."""
 
     def controller(self) -> Controller:
         """A controller at the very beginning. It gets copies: the same experiment can be run again."""
@@ -151,6 +156,7 @@ def make_experiment(
     provider: str,
     boot: Duration,
     planning: Planning | None,
+    market: Spot | None,
 ) -> Experiment:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise SpecError(f"name={name!r}: must be letters, digits, '-', '_' and '.', beginning with a letter or digit")
@@ -186,6 +192,9 @@ def make_experiment(
         if devices is not None and devices != cloud.devices:
             raise SpecError(f"devices={devices!r}: the machines of cloud {cloud.instance!r} have {cloud.devices}")
         devices, price = cloud.devices, cloud.price_usd_per_hour / cloud.devices
+    if market is not None:
+        _check_market(market, devices, devices_per_trial, allocator, price, planning, algorithm)
+        devices, allocator = 1, market.allocator(algorithm, limits, seed)
     devices = os.cpu_count() or 1 if devices is None else devices
     require_int("devices", devices, 1)
     if machines * devices > MOST_DEVICES:
@@ -210,7 +219,7 @@ def make_experiment(
         algorithm = copy.deepcopy(algorithm)  # what it plans belongs to this experiment
         told = (boot_s, profile, cloud, _configurations(chosen, space))
         allocator = algorithm.prepare(_terms(limits, machines, devices, price_usd, *told))
-    if limits.budget_usd is not None and price is None:
+    if limits.budget_usd is not None and price is None and market is None:
         raise SpecError(f"budget={budget!r} needs a price: give price='$0.10', per device and hour")
     if getattr(algorithm, "n", 1) is None and limits == Limits() and not isinstance(chosen, GridSearcher):
         raise SpecError(f"{type(algorithm).__name__}(n=None) would never end: give n, a deadline or a budget")
@@ -237,10 +246,11 @@ def make_experiment(
         allocator=allocator,
         devices_per_trial=width,
         workers=workers,
-        provider=_provider(provider, boot),
+        provider=_provider(provider, boot) if market is None else "local",
         boot_s=boot_s,
         profile=profile,
         cloud=cloud,
+        market=None if market is None else market.cloud,
     )
     _try_out(experiment)
     return experiment
@@ -311,6 +321,33 @@ def _check_planning(planning: object, devices_per_trial: object, allocator: obje
         raise SpecError(f"planning and {given}: a plan says how many devices each trial gets; give one of them")
     if price is not None:
         raise SpecError(f"planning and price={price!r}: the price is that of the planned cloud; give it there")
+
+
+def _check_market(
+    market: object,
+    devices: int | None,
+    devices_per_trial: object,
+    allocator: object,
+    price: object,
+    planning: object,
+    algorithm: Algorithm,
+) -> None:
+    """Spot machines have prices of their own, and each of them one trial."""
+    from elastune.spot import Spot
+
+    if not isinstance(market, Spot):
+        raise SpecError(f"market={market!r}: must be a Spot(types=..., prices=...)")
+    others = (("allocator", allocator), ("price", price), ("planning", planning))
+    given = next((name for name, value in others if value is not None), None)
+    given = "devices_per_trial" if given is None and devices_per_trial != 1 else given
+    given = f"devices={devices}" if given is None and devices not in (None, 1) else given
+    if given is not None:
+        raise SpecError(
+            f"market and {given}: what machines there are and what they cost is up to the market: leave it out"
+        )
+    if plans_itself(algorithm):
+        name = type(algorithm).__name__
+        raise SpecError(f"market: {name} plans its machines itself: take another algorithm, such as SpotTune or ASHA")
 
 
 def _width_on(machines: int, devices: int, given: object) -> Width:

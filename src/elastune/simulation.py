@@ -111,6 +111,7 @@ class Simulation:
             checkpoint_every_s=experiment.checkpoint_every_s,
             seed=seed,
             now_s=start_s,
+            cloud=experiment.market,
         )
 
 

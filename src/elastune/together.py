@@ -87,6 +87,7 @@ class Together(Driver):
             provider=provider,
             boot=boot,
             planning=None,
+            market=None,
         )
         check_shared(whole, experiments, _default())
         joint = join(whole, experiments, {} if priorities is None else priorities)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from elastune.forecast import Forecast
     from elastune.held_forecast import HeldForecast
     from elastune.profiling import Profiled
+    from elastune.spot import Spot
     from elastune.timed_forecast import TimedForecast
 
 __all__ = ["Tuner", "load"]
@@ -69,6 +70,7 @@ class Tuner(Driver):
         provider: Literal["here", "local"] = "here",
         boot: Duration = 0.0,
         planning: Planning | None = None,
+        market: Spot | None = None,
     ) -> None:
         if trainable is not None:
             as_trainer(trainable)
@@ -97,6 +99,7 @@ class Tuner(Driver):
             provider=provider,
             boot=boot,
             planning=planning,
+            market=market,
         )
         warn_of_constants(experiment.space, experiment.algorithm)
         folder = storage if isinstance(storage, Path) else Path(storage_folder(storage))

@@ -12,6 +12,7 @@ from elastune.algorithm.hypersched import HyperSched
 from elastune.algorithm.pbt import PBT
 from elastune.algorithm.seer import SEER
 from elastune.algorithm.single import SingleTrial
+from elastune.algorithm.spottune import SpotTune
 from elastune.algorithm.stages import Stages
 from elastune.algorithm.sync_bohb import SyncBOHB
 from elastune.spec import Run, Stage, TrialGroup
@@ -32,6 +33,7 @@ __all__ = [
     "Reported",
     "Run",
     "SingleTrial",
+    "SpotTune",
     "Stage",
     "Stages",
     "SuccessiveHalving",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from elastune.messages import Offer
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -19,6 +21,12 @@ class Machine:
     """A revocation notice: it will be taken away then."""
     ready_from_unix_s: float = 0.0
     """Workers may start on it before, and trials not."""
+    price_usd_per_hour: float | None = None
+    """What it costs at the moment, where that is not the same for all."""
+    refund_s: float = 0.0
+    """If it is taken away before, it costs nothing."""
+    served: bool = True
+    """If not, there is no such machine to be had yet, and nothing is paid."""
 
 
 class Provider(Protocol):
@@ -26,8 +34,8 @@ class Provider(Protocol):
     some time later.
     """
 
-    def request(self, name: str) -> None:
-        """Ask for a machine; nothing happens when one of that name is there."""
+    def request(self, name: str, offer: Offer | None = None) -> None:
+        """Ask for a machine; nothing happens when one of that name is there. With an offer it is one of many kinds."""
 
     def list(self) -> list[Machine]:
         """What is there and paid for now, booting or ready; not what has died or was released."""
@@ -40,6 +48,12 @@ class Provider(Protocol):
 
     def why_gone(self, name: str) -> str:
         """What became of a machine that is not there any more, for people."""
+
+    def was_taken(self, name: str) -> bool:
+        """Whether it is gone because the cloud wanted it back."""
+
+    def run_began(self, unix_s: float) -> None:
+        """Told once, before anything is asked for: whatever plays a market must know."""
 
     def close(self) -> None:
         """The driver ends: what it has released is seen off."""

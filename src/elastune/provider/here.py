@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from elastune.messages import Offer
 from elastune.provider import nodes
 from elastune.provider.base import Machine
 
@@ -16,7 +17,7 @@ class Here:
         self._price_usd_per_device_hour = price_usd_per_device_hour
         self._billed_from_unix_s: dict[str, float] = {}
 
-    def request(self, name: str) -> None:
+    def request(self, name: str, offer: Offer | None = None) -> None:
         self._billed_from_unix_s.setdefault(name, time.time())
 
     def list(self) -> list[Machine]:
@@ -35,6 +36,12 @@ class Here:
 
     def why_gone(self, name: str) -> str:
         return "it was released"
+
+    def was_taken(self, name: str) -> bool:
+        return False
+
+    def run_began(self, unix_s: float) -> None:
+        """It makes no difference."""
 
     def close(self) -> None:
         """There is nothing to see off."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elastune.errors import SpecError
+from elastune.messages import Offer
 from elastune.provider import machine as m
 from elastune.provider import nodes
 from elastune.provider.base import Machine
@@ -64,7 +65,7 @@ class Local:
 
     # ----------------------------------------------------------------------------------------------- the Provider seam
 
-    def request(self, name: str) -> None:
+    def request(self, name: str, offer: Offer | None = None) -> None:
         self._look()
         if name in self._there:
             return
@@ -130,6 +131,12 @@ class Local:
             return "it is there"
         gone = m.read(self._folder / name / "gone.json", m.Gone)
         return gone.reason if gone is not None else "it was never requested"
+
+    def run_began(self, unix_s: float) -> None:
+        """It makes no difference."""
+
+    def was_taken(self, name: str) -> bool:
+        return self.why_gone(name) == m.TAKEN
 
     def close(self) -> None:
         """Leave without the machines that are there: they wait for another driver, as after a crash."""

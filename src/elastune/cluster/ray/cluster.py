@@ -48,6 +48,7 @@ class _Machine:
     """Whether every device has had its warm workers."""
     missing: set[m.Slot] = field(default_factory=set)
     noticed: bool = False
+    price_usd_per_hour: float | None = None
 
 
 class RayCluster:
@@ -85,6 +86,7 @@ class RayCluster:
         self.started_unix_s = now_unix_s if started_unix_s is None else started_unix_s
         # A wall clock may be set back between two drivers; the time of a run never goes back.
         self._clock_offset_s = max(now_unix_s - self.started_unix_s, at_s) - time.monotonic()
+        provider.run_began(self.started_unix_s)
         self.hosts = Hosts(self, setup, self._selector)
         self._gangs = Gangs(self, self.hosts, silence_s)
         for machine in provider.list():  # of a driver before this one
@@ -131,7 +133,7 @@ class RayCluster:
                     self._gangs.ask(command)
                 case m.AddNode():
                     self._machines[command.node] = _Machine()
-                    self._provider.request(command.node)
+                    self._provider.request(command.node, command.offer if isinstance(command.offer, m.Offer) else None)
                     self._look_s = 0.0
                 case m.ReleaseNode():
                     self._remove(command.node)
@@ -177,11 +179,17 @@ class RayCluster:
         for node, known in list(self._machines.items()):
             machine = there.get(node)
             if machine is None:
-                self._lose(node, self._provider.why_gone(node))
+                self._lose(node, self._provider.why_gone(node), self._provider.was_taken(node))
                 continue
+            if not machine.served:
+                continue
+            price = machine.price_usd_per_hour
             if not known.billed:
-                known.billed = True
+                known.billed, known.price_usd_per_hour = True, price
                 self._events.append(m.NodeBilled(node, *self._paid(machine)))
+            if price is not None and price != known.price_usd_per_hour:
+                known.price_usd_per_hour = price
+                self._events.append(m.NodePriced(node, price))
             if machine.ray_node is not None and known.here is None:
                 self._equip(known, machine)
             if machine.gone_at_unix_s is not None and not known.noticed:
@@ -210,10 +218,10 @@ class RayCluster:
         share = 1.0 / max(self._lanes, slot.lane + 1)
         self.hosts.launch(slot, known.here.ray_node, share, slot.device if known.gpus else None, failures)
 
-    def _lose(self, node: str, reason: str) -> None:
+    def _lose(self, node: str, reason: str, revoked: bool = False) -> None:
         if node in self._machines:
             self._remove(node)
-            self._events.append(m.NodeLost(node, reason))
+            self._events.append(m.NodeLost(node, reason, revoked=revoked))
 
     def _remove(self, node: str) -> None:
         if self._machines.pop(node, None) is not None:
@@ -239,9 +247,10 @@ class RayCluster:
             known.ready = True
             self._events.append(m.NodeReady(here.name, *self._paid(here)))
 
-    def _paid(self, machine: Machine) -> tuple[int, float, float, float, float]:
+    def _paid(self, machine: Machine) -> tuple[int, float, float, float, float, float]:
         billed_from_s = max(0.0, machine.billed_from_unix_s - self.started_unix_s)
-        return machine.devices, billed_from_s, self._provider.price(), self._minimum_s, self._data_usd
+        price = self._provider.price() if machine.price_usd_per_hour is None else machine.price_usd_per_hour
+        return machine.devices, billed_from_s, price, self._minimum_s, self._data_usd, machine.refund_s
 
     def said(self, host: Host, said: wire.Said) -> None:
         self._gangs.said(host, said)

@@ -1,0 +1,173 @@
+"""Spot machines as a user asks for them: which types, what they have cost, and how to go about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from elastune.algorithm.base import Algorithm
+from elastune.allocate.base import Allocator
+from elastune.errors import SpecError, did_you_mean
+from elastune.market.cloud import Kind, PlayedCloud
+from elastune.market.prices import Prices, split_market
+from elastune.profile.catalog import catalog
+from elastune.spec import Limits, require_number
+from elastune.units import parse_duration, parse_money
+
+POLICIES = ("cheapest-step", "never-late")
+PAST_S, DAYS = 7 * 86_400.0, 21.0
+"""So much of a market that is made up is past when the run begins, and so long is it."""
+USUAL_TYPES = ("m5.xlarge", "m5.4xlarge", "c5.4xlarge")
+OF_A_TYPE = {"price", "speed"}
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Machines that may be taken away, at the price of the moment.
+
+    `types` are machine types of the catalog, or a mapping from a type to `{price: what it costs on demand, speed: how
+    fast it trains next to the others}`; with a zone (m5.xlarge/us-east-1a) only that one. `prices` is a file of what
+    they have cost, which is played back from `begin` on, a date; without one a market is made up. A machine is taken
+    away `notice` after its price has risen above what is offered. With `refund` it costs nothing if that is within its
+    first hour, as it was with AWS once.
+
+    `policy` is "cheapest-step" (SpotTune: each trial has the machine on which its next step should cost least; usual
+    without a deadline) or "never-late" (the deadline is kept whatever the market does). `revocation` is a model that
+    `elastune revocation train` has made, or the name of one to be trained on what is past when the run begins; None:
+    machines are chosen by price alone. `pace` plays the market so many times as fast, to rehearse days in minutes.
+    """
+
+    types: Sequence[str] | Mapping[str, Mapping[str, Any]] = USUAL_TYPES
+    prices: str | Path | Prices | None = None
+    begin: str | datetime | None = None
+    policy: Literal["cheapest-step", "never-late"] | None = None
+    revocation: str | Path | None = "boosted"
+    on_demand: bool = True
+    notice: str | float = "2m"
+    refund: bool = False
+    boot: str | float = "60s"
+    pace: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.types, str) or not isinstance(self.types, Sequence | Mapping) or not self.types:
+            raise SpecError(f"types={self.types!r}: must be a list of machine types, such as [m5.xlarge, m5.4xlarge]")
+        if self.policy is not None and self.policy not in POLICIES:
+            raise SpecError(f"policy={self.policy!r}: {did_you_mean(str(self.policy), POLICIES)}")
+        for name in ("refund", "on_demand"):
+            if not isinstance(getattr(self, name), bool):
+                raise SpecError(f"{name}={getattr(self, name)!r}: must be true or false")
+        require_number("pace", self.pace)
+
+    @cached_property
+    def cloud(self) -> PlayedCloud:
+        """The market as it is played back."""
+        kinds = {name: self._kind(name) for name in self.types}
+        prices = self._prices(kinds)
+        markets = {
+            market: kind
+            for name, kind in kinds.items()
+            for market in prices
+            if market == name or split_market(market)[0] == name
+        }
+        for name in kinds:
+            if not any(name in (market, split_market(market)[0]) for market in markets):
+                raise SpecError(f"types: there are no prices of {name!r}; {did_you_mean(name, prices)}")
+        return PlayedCloud(
+            markets,
+            prices,
+            begin_unix_s=self._begin_unix_s(prices),
+            pace=self.pace,
+            notice_s=parse_duration(self.notice, "notice", zero=True),
+            refund_s=3600.0 if self.refund else 0.0,
+            boot_s=parse_duration(self.boot, "boot", zero=True),
+        )
+
+    def allocator(self, algorithm: Algorithm, limits: Limits, seed: int) -> Allocator:
+        """What decides about machines."""
+        policy = self.policy or ("cheapest-step" if limits.deadline_s is None else "never-late")
+        if policy == "never-late":
+            from elastune.allocate.in_time import InTime
+
+            if limits.deadline_s is None:
+                raise SpecError("policy='never-late' without a deadline: give one, or take 'cheapest-step'")
+            stages = algorithm.stages()
+            if stages is None:
+                raise SpecError(
+                    f"policy='never-late': {type(algorithm).__name__} does not say before the run how much it trains, "
+                    "so no deadline can be promised: take SuccessiveHalving, Hyperband, SpotTune, FIFO(n, R) or "
+                    "policy='cheapest-step'"
+                )
+            return InTime(self.cloud, stages, limits.deadline_s)
+        from elastune.allocate.cheapest_step import CheapestStep
+
+        return CheapestStep(self.cloud, self._model(), self.on_demand, seed)
+
+    # -------------------------------------------------------------------------------------------------------- parts
+
+    def _kind(self, name: str) -> Kind:
+        kind, _ = split_market(str(name))
+        known = next((each for each in catalog() if each.name == kind), None)
+        given: Any = self.types[name] if isinstance(self.types, Mapping) else {}
+        given = {} if given is None else given
+        if not isinstance(given, Mapping) or not given.keys() <= OF_A_TYPE:
+            raise SpecError(f"types.{name}={given!r}: must be a mapping with price and speed")
+        if known is None and "price" not in given:
+            names = [each.name for each in catalog()]
+            raise SpecError(
+                f"types: {name!r} is not in the catalog: say what it costs on demand, {{{name}: {{price: $0.80, speed: "
+                f"16}}}}; {did_you_mean(kind, names)}"
+            )
+        price = parse_money(given["price"], f"types.{name}.price") if "price" in given else None
+        assert known is not None or price is not None
+        usual_usd, usual_speed = (known.price_usd_per_hour, float(known.devices)) if known else (price or 0.0, 1.0)
+        return Kind(usual_usd if price is None else price, given.get("speed", usual_speed))
+
+    def _prices(self, kinds: Mapping[str, Kind]) -> Prices:
+        if isinstance(self.prices, Prices):
+            return self.prices
+        if self.prices is not None:
+            from elastune.market.price_file import load_prices
+
+            return load_prices(Path(self.prices), types=sorted({split_market(name)[0] for name in kinds}))
+        from elastune.market.synthetic_prices import synthetic_prices
+
+        usd = {split_market(name)[0]: kind.on_demand_usd_per_hour for name, kind in kinds.items()}
+        return synthetic_prices(usd, DAYS, seed=self.seed)
+
+    def _begin_unix_s(self, prices: Prices) -> float:
+        first = max(series.begin_unix_s for series in prices.values())
+        last = max(series.end_unix_s for series in prices.values())
+        if self.begin is None:
+            return min(first + PAST_S, (first + last) / 2)
+        begin = self.begin
+        if isinstance(begin, str):
+            try:
+                begin = datetime.fromisoformat(begin)
+            except ValueError:
+                raise SpecError(
+                    f"begin={self.begin!r}: must be a date such as 2016-04-12 or 2016-04-12T08:00"
+                ) from None
+        at = datetime(begin.year, begin.month, begin.day, tzinfo=UTC) if not isinstance(begin, datetime) else begin
+        unix_s = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        if not first + 3600.0 <= unix_s < last:
+            span = " and ".join(
+                f"{datetime.fromtimestamp(each, UTC):%Y-%m-%d %H:%M}" for each in (first + 3600.0, last)
+            )
+            raise SpecError(f"begin={self.begin}: must be between {span}, where there are prices before and after it")
+        return unix_s
+
+    def _model(self) -> Any:
+        if self.revocation is None:
+            return None
+        from elastune.market.revocation import MODELS, load_revocation, model_class
+
+        prices = self.cloud.prices
+        assert prices is not None
+        if isinstance(self.revocation, str) and self.revocation in MODELS:
+            return model_class(self.revocation).fit(prices, self.cloud.begin_unix_s, self.seed)
+        return load_revocation(Path(self.revocation), prices)
