@@ -22,7 +22,7 @@ MODELS = {"cost", "place", "curve"}
 SOURCES = {"search", "profile", "market"}
 DECIDERS = {"algorithm", "allocate"}
 WORLD = {"cluster", "provider", "worker", "record", "data"}
-EVERYONE = {"errors", "units"}
+EVERYONE = {"errors", "saving", "units"}
 ROWS: list[tuple[set[str], set[str]]] = [
     (EVERYONE, set()),
     (BASE, set()),
