@@ -16,7 +16,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "elastune"
 
-# Each row: its folders and modules, and what they may import. A row may import itself, and everyone errors and units.
+# Each row: its folders and modules, and what they may import. A row may import itself, and everyone EVERYONE.
 BASE = {"spec", "space", "messages"}
 MODELS = {"cost", "place", "curve"}
 SOURCES = {"search", "profile", "market"}

@@ -41,7 +41,7 @@ class Saver:
     @property
     def _worst_s(self) -> float:
         """An upload may just have begun when the newest state must be saved."""
-        return self._held_s + 2 * (self.needed_s - self._held_s)
+        return self._held_s + 2 * max(0.0, self.needed_s - self._held_s)
 
     def warning(self) -> str | None:
         """What the user should know, once: a machine may be gone before its trial is saved."""
