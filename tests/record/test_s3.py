@@ -149,6 +149,7 @@ def test_tag_that_is_no_checksum_is_settled_by_reading_the_object(
 # ------------------------------------------------------------------------------------------------------------- errors
 
 
+@pytest.mark.slow
 def test_error_that_passes_is_waited_out(server: S3Server, store: CheckpointStore) -> None:
     fault = First(7, "PUT", ".ckpt", lambda environ: "503 Slow Down")
     server.fault = fault
