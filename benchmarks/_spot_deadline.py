@@ -156,7 +156,7 @@ def mean_usd(outcomes: list[list[Outcome]]) -> float:
     return float(np.mean([outcome.cost_usd for trace in outcomes for outcome in trace]))
 
 
-def report(job: LateJob, found: dict[str, list[list[Outcome]]], which: str) -> dict[str, object]:
+def report(job: LateJob, found: dict[str, list[list[Outcome]]], which: str, header: bool) -> dict[str, object]:
     """One line of the table, and the same for machines."""
     ours, runs = mean_usd(found["never late"]), sum(map(len, found["never late"]))
     missed = {name: sum(run.missed for trace in found[name] for run in trace) for name in POLICIES}
@@ -172,7 +172,7 @@ def report(job: LateJob, found: dict[str, list[list[Outcome]]], which: str) -> d
     line = {
         "deadline": job.deadline_s / job.work_s,
         "changeover_s": job.changeover_s,
-        "traces": which,
+        "trace_set": which,
         "runs": runs,
         "missed": missed["never late"] + missed["last moment"] + missed["uniform progress"],
         "spot_only_missed": missed["spot only"],
@@ -180,6 +180,8 @@ def report(job: LateJob, found: dict[str, list[list[Outcome]]], which: str) -> d
         "over_spot_only_in_time": round(over_spot, 4),
         **{f"over_{name.replace(' ', '_')}": round(ratio, 4) for name, ratio in ratios.items()},
     }
+    if header:
+        print("".join(f"  {key}" for key in line))
     print("".join(f"{value!s:>{len(key) + 2}}" for key, value in line.items()), flush=True)
     return line
 
@@ -195,8 +197,7 @@ def main() -> None:
             # The parameters of the policy were chosen on every second trace, beginning with the first.
             parts = {"all": slice(None), "chosen on": slice(0, None, 2), "held out": slice(1, None, 2)}
             for which, part in parts.items():
-                lines.append(report(job, {name: runs[part] for name, runs in found.items()}, which))
-    print("  ".join(lines[0]))
+                lines.append(report(job, {name: runs[part] for name, runs in found.items()}, which, not lines))
     print(json.dumps({"benchmark": "spot_deadline", "quick": quick, "lines": lines}))
 
 

@@ -18,8 +18,8 @@ follows it only where that is so:
 
 A job that could be done on demand when it began is therefore never late, under every policy and in every market.
 
-`LastMoment` is greedy; `UniformProgress` is the policy of "Can't Be Late" (Wu et al., NSDI 2024); `NeverLate`, in a file
-of its own, weighs what each choice will have cost in the end, in dollars.
+`LastMoment` is greedy; `UniformProgress` is the policy of "Can't Be Late" (Wu et al., NSDI 2024); `NeverLate`, in a
+file of its own, weighs what each choice will have cost in the end, in dollars.
 """
 
 from __future__ import annotations

@@ -147,8 +147,8 @@ def solve(job: LateJob, market: Market) -> Program:
     move, kept, lost = market.moves(step_s)
     begin, begin_kept, begin_lost = market.moves(start_steps * step_s)
 
-    # The best that can be had, by what is held. At first it is what has to be paid if there is no slack; where w is more
-    # than the sum, σ is below 0, and it stays that.
+    # The best that can be had, by what is held. At first it is what has to be paid if there is no slack; where w is
+    # more than the sum, σ is below 0, and it stays that.
     work_usd = on_demand_usd * step_s * np.arange(most_work + 1)
     on_demand = np.tile(work_usd, (sums + 1, states, 1))
     none = on_demand + start_usd
@@ -190,7 +190,7 @@ def _worked(after: Floats, usd: float) -> Floats:
 
 
 def _with_rework(none: Floats, steps: float) -> Floats:
-    """What is left to pay by those who lost their machine, and so much work with it. Who is done has nothing to lose."""
+    """What is left to pay by those who lost their machine, and so much work with it; who is done loses nothing."""
     whole, part = int(steps), steps % 1.0
     last = none.shape[1] - 1
     at = np.arange(last + 1)
