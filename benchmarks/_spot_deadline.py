@@ -19,7 +19,7 @@ import numpy as np
 from _data import data_folder
 from numpy.typing import NDArray
 
-from elastune.market.late import Choice, LastMoment, LateJob, LatePolicy, Situation, UniformProgress
+from elastune.market.late import Choice, Held, LastMoment, LateJob, LatePolicy, Situation, UniformProgress
 from elastune.market.never_late import NeverLate
 
 MINUTE_S = 60.0
@@ -82,7 +82,7 @@ def evaluate(trace: Trace, policy: LatePolicy, start_s: float) -> Outcome:
     """Let a policy do its job, beginning at this time of the trace. It is asked once a minute."""
     job, first = policy.job, int(start_s // MINUTE_S)
     usd_per_s = {"spot": job.spot_usd_per_hour / 3600, "on-demand": job.on_demand_usd_per_hour / 3600}
-    held: Choice | None = None
+    held: Held = None
     at_s, left_s, starting_s, since_s, spot_s, done_s, cost_usd, changeovers = (
         0.0,
         job.work_s,

@@ -18,7 +18,7 @@ from elastune.market.late import Choice, Held, LastMoment, LateJob, LatePolicy, 
 from elastune.market.late_program import Act, regimes, solve
 from elastune.market.never_late import NeverLate
 
-POLICIES = [LastMoment, UniformProgress, NeverLate]
+POLICIES: list[type[LatePolicy]] = [LastMoment, UniformProgress, NeverLate]
 each_policy = pytest.mark.parametrize("make", POLICIES, ids=lambda make: make.__name__)
 Market = Callable[[int, Held, float], bool]
 """Whether spot is there, by the number of the check, what is held, and how much of its start is still to come."""
@@ -79,7 +79,7 @@ def jobs(draw: st.DrawFn) -> LateJob:
 
 
 @each_policy
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(job=jobs(), seen=st.lists(st.booleans(), min_size=1, max_size=60), stretch=st.integers(1, 20))
 def test_no_deadline_is_missed_in_any_market(
     make: type[LatePolicy], job: LateJob, seen: list[bool], stretch: int
@@ -88,7 +88,7 @@ def test_no_deadline_is_missed_in_any_market(
 
 
 @pytest.mark.parametrize("make", [*POLICIES, Restless], ids=lambda make: make.__name__)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(job=jobs(), mercy_s=st.sampled_from([0.0, 1.0, 60.0]))
 def test_no_deadline_is_missed_if_every_spot_machine_is_taken_away_at_once(
     make: type[LatePolicy], job: LateJob, mercy_s: float
@@ -135,7 +135,7 @@ def test_pickling_in_the_middle_changes_nothing(job: LateJob, seen: list[bool]) 
     def market(check: int, held: Held, starting_s: float) -> bool:
         return seen[check // 5 % len(seen)]
 
-    for make in POLICIES:
+    for make in (LastMoment, UniformProgress, NeverLate):
         assert live(make(job), market) == live(make(job), market, pickled=True)
 
 

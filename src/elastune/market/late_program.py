@@ -98,7 +98,7 @@ def _after(market: Market, seconds: float) -> Floats:
 
 def _exponential(rates: Floats, seconds: float) -> Floats:
     """Of the matrix of rates times seconds: by squaring, from a step so short that nothing happens twice in it."""
-    power = np.eye(len(rates)) + rates * (seconds / 2**SQUARINGS)
+    power: Floats = np.eye(len(rates)) + rates * (seconds / 2**SQUARINGS)
     for _ in range(SQUARINGS):
         power = power @ power
     return power
