@@ -30,7 +30,7 @@ from elastune.market.late import LateJob
 
 Floats = NDArray[np.float64]
 
-STEPS = 500
+STEPS = 250
 """A grid has no more steps in time than this, unless a start of a machine would take less than one of them."""
 PARTS = 2
 """Steps of the grid in a start of a machine, if the grid is as fine as that."""
