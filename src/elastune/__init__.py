@@ -36,7 +36,16 @@ from elastune.errors import ElastuneError, Infeasible, RunFailed, SpecError, Sto
 from elastune.search.base import Searcher
 from elastune.space import choice, grid_search, lograndint, loguniform, quniform, randint, uniform
 from elastune.spec import Retention, Workers
-from elastune.worker import Context, Trainable, get_checkpoint, get_context, report
+from elastune.worker import (
+    Context,
+    PreemptionInfo,
+    Trainable,
+    get_checkpoint,
+    get_context,
+    get_preemption_info,
+    leave_if_preempted,
+    report,
+)
 
 if TYPE_CHECKING:
     from elastune.cluster.simulated import Fault
@@ -99,6 +108,7 @@ __all__ = [
     "Infeasible",
     "OptunaSearcher",
     "Planning",
+    "PreemptionInfo",
     "Result",
     "Retention",
     "RunFailed",
@@ -123,7 +133,9 @@ __all__ = [
     "choice",
     "get_checkpoint",
     "get_context",
+    "get_preemption_info",
     "grid_search",
+    "leave_if_preempted",
     "load",
     "lograndint",
     "loguniform",

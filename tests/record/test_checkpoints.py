@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.s3 import BUCKET, s3_server
 
 from elastune.errors import SpecError, StorageError
 from elastune.messages import Checkpoint
@@ -31,13 +32,17 @@ def unpacked_under_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "unpacked"))
 
 
-@pytest.fixture(params=["local", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CheckpointStore]:
-    if request.param == "local":
-        yield CheckpointStore(str(tmp_path / "store"))
-        return
-    yield CheckpointStore("memory://elastune-tests/store")
-    fsspec.filesystem("memory").rm("/elastune-tests", recursive=True)
+@pytest.fixture(params=["local", "memory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CheckpointStore]:
+    match request.param:
+        case "local":
+            yield CheckpointStore(str(tmp_path / "store"))
+        case "memory":
+            yield CheckpointStore("memory://elastune-tests/store")
+            fsspec.filesystem("memory").store.clear()
+        case "s3":
+            with s3_server(monkeypatch):
+                yield CheckpointStore(f"s3://{BUCKET}/store")
 
 
 def save(store: CheckpointStore, value: Any, trial: str = "t1", iteration: int = 3) -> Checkpoint:
@@ -61,6 +66,7 @@ def remove(store: CheckpointStore, path: str) -> None:
 
 def files(store: CheckpointStore) -> list[str]:
     fs, root = fsspec.core.url_to_fs(store.url)
+    fs.invalidate_cache()
     return sorted(name.removeprefix(f"{root}/") for name in fs.find(root))
 
 
@@ -262,6 +268,19 @@ def test_sweep_removes_leftovers_and_nothing_else(store: CheckpointStore) -> Non
     assert orphan.path not in files(store)
     assert files(store) == ["t1/0-00000003-2.ckpt", "t1/0-00000003-2.json"]
     assert store.load(kept) == "kept"
+
+
+def test_state_between_two_iterations_takes_no_other_place(store: CheckpointStore) -> None:
+    before = save(store, "before")
+    midway = store.save("midway", trial="t1", lineage=0, iteration=3, attempt=2, midway=True)
+    assert (store.load(before), store.load(midway)) == ("before", "midway")
+    assert store.list() == sorted([before, midway], key=lambda each: each.path)
+    assert midway.iteration == 3
+
+
+def test_store_that_was_checked_is_as_empty_as_before(store: CheckpointStore) -> None:
+    store.check()
+    assert files(store) == []
 
 
 # -------------------------------------------------------------------------------------------------------------- kill

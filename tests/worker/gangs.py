@@ -56,6 +56,12 @@ class ScriptedSession:
     def checkpoint(self) -> object:
         return None if self._trial.checkpoint is None else pickle.loads(self._trial.checkpoint)
 
+    def preemption(self) -> None:
+        return None
+
+    def leave_if_preempted(self, checkpoint: object) -> None:
+        pass
+
     def report(self, metrics: Metrics, checkpoint: object) -> None:
         assert checkpoint is None and self._elastic is not None
         self._iteration += 1

@@ -22,11 +22,9 @@ class Clock:
         self.now_s += seconds
         glass.step_ends()
 
-    def save(self, glass: Hourglass, seconds: float, error: OSError | None = None) -> None:
-        with glass.saving():
-            self.now_s += seconds
-            if error is not None:
-                raise error
+    def save(self, glass: Hourglass, seconds: float) -> None:
+        self.now_s += seconds
+        glass.saves_in(seconds)
 
 
 @pytest.fixture
@@ -80,16 +78,6 @@ def test_saving_what_was_learnt_takes_its_part_of_the_time(clock: Clock) -> None
     assert glass.is_over, "four seconds are left for a step of three and two to save it"
     glass.turn(until(11.0))
     assert not glass.is_over
-
-
-def test_a_save_that_fails_says_nothing_of_how_long_one_takes(clock: Clock) -> None:
-    glass = Hourglass(until(10.0))
-    clock.step(glass, 1.0)
-    with pytest.raises(OSError, match="full"):
-        clock.save(glass, 2.0, OSError("the disk is full"))
-    glass.step_begins()
-    clock.step(glass, 3.0)
-    assert not glass.is_over, "four seconds are left for three"
 
 
 def test_waiting_for_the_next_run_is_no_part_of_a_step(clock: Clock) -> None:

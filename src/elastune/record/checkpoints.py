@@ -1,7 +1,8 @@
 """The checkpoint store: saved states of trials, in any place fsspec can reach.
 
-A checkpoint is two files: the payload and, beside it, a manifest. Each is written under a temporary name and renamed,
-the manifest last, so that a manifest is the mark of a complete checkpoint, whenever the writer may have been killed.
+A checkpoint is two files: the payload and, beside it, a manifest, which is written last: a manifest is the mark of a
+complete checkpoint, whenever the writer may have been killed. On a disk each is written under a temporary name and
+renamed. What goes elsewhere is first a draft, a file on this machine, and then uploaded.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -27,11 +29,12 @@ from fsspec.implementations.local import LocalFileOpener, LocalFileSystem
 
 from elastune.errors import ElastuneError, SpecError, StorageError
 from elastune.messages import Checkpoint
+from elastune.record import object_store
 
 _CHUNK = 1 << 20
 _IN_MEMORY_BYTES = 64 << 20
 _PAYLOAD, _MANIFEST, _UNFINISHED = ".ckpt", ".json", ".tmp"
-_PROBE = "probe"
+_PROBE, _MIDWAY = "probe", "-midway"
 
 Checkpoints = list[Checkpoint]  # the store has a method of the name `list`
 
@@ -45,6 +48,15 @@ class _Manifest(msgspec.Struct, frozen=True):
     kind: Literal["pickle", "tar"]
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A checkpoint on its way: a file without a name on this machine, which is gone when it is closed."""
+
+    checkpoint: Checkpoint
+    manifest: bytes
+    payload: IO[bytes]
+
+
 class CheckpointStore:
     """It has no open handles, so it can be pickled and travels to the workers."""
 
@@ -52,29 +64,65 @@ class CheckpointStore:
         self.url = url
         with self._explained("opened"):
             fs, root = self._place()
-        if isinstance(fs, LocalFileSystem):
+        self.is_remote = not isinstance(fs, LocalFileSystem)
+        if not self.is_remote:
             self.url = root  # absolute: a worker may have another working directory
 
     def check(self) -> None:
         """Whether it can be written: better known before a run than after its first minute."""
-        with self._writing(_PROBE):
-            pass
-        with self._explained("deleted from"):
+        with self._explained("written"):
             fs, root = self._place()
+            if self.is_remote:
+                with tempfile.TemporaryFile() as empty:
+                    object_store.upload(fs, empty, f"{root}/{_PROBE}", try_again_s=())
+            else:
+                with self._writing(_PROBE):
+                    pass
+        with self._explained("deleted from"):
             fs.rm_file(f"{root}/{_PROBE}")
 
-    def save(self, value: Any, *, trial: str, lineage: int, iteration: int, attempt: int) -> Checkpoint:
-        """Keep a value: a `pathlib.Path` as the file or directory it names, anything else as a pickle."""
-        path = f"{trial}/{lineage}-{iteration:08d}-{attempt}{_PAYLOAD}"
+    def save(
+        self, value: Any, *, trial: str, lineage: int, iteration: int, attempt: int, midway: bool = False
+    ) -> Checkpoint:
+        """Keep a value: a `pathlib.Path` as the file or directory it names, anything else as a pickle.
+
+        With `midway` it is a state between this iteration and the next, and does not overwrite that of this one.
+        """
+        if self.is_remote:
+            draft = self.draft(value, trial=trial, lineage=lineage, iteration=iteration, attempt=attempt, midway=midway)
+            return self.upload(draft)
+        path = _path(trial, lineage, iteration, attempt, midway)
         with self._writing(path) as payload:
-            if isinstance(value, Path):
-                _pack(value, payload, trial)
-            else:
-                _pickle(value, payload, trial)
+            _write(value, payload, trial)
         checkpoint = Checkpoint(trial, lineage, iteration, path, payload.sha256.hexdigest(), payload.size_bytes)
         with self._writing(_manifest_of(path)) as manifest:
-            manifest.write(msgspec.json.encode(_Manifest(checkpoint, "tar" if isinstance(value, Path) else "pickle")))
+            manifest.write(_manifest(checkpoint, value))
         return checkpoint
+
+    def draft(
+        self, value: Any, *, trial: str, lineage: int, iteration: int, attempt: int, midway: bool = False
+    ) -> Draft:
+        """What of saving needs the value itself: it may change as soon as this has returned."""
+        path = _path(trial, lineage, iteration, attempt, midway)
+        with self._explained("written"), ExitStack() as unless_complete:
+            file = unless_complete.enter_context(tempfile.TemporaryFile())
+            payload = _Hashed(file)
+            _write(value, payload, trial)
+            file.flush()
+            unless_complete.pop_all()
+        checkpoint = Checkpoint(trial, lineage, iteration, path, payload.sha256.hexdigest(), payload.size_bytes)
+        return Draft(checkpoint, _manifest(checkpoint, value), file)
+
+    def upload(self, draft: Draft) -> Checkpoint:
+        """Complete it, and be sure that it is. The draft is used up."""
+        path = draft.checkpoint.path
+        with draft.payload, self._explained("written"), tempfile.TemporaryFile() as manifest:
+            fs, root = self._place()
+            manifest.write(draft.manifest)
+            manifest.flush()
+            object_store.upload(fs, draft.payload, f"{root}/{path}")
+            object_store.upload(fs, manifest, f"{root}/{_manifest_of(path)}")
+        return draft.checkpoint
 
     def load(self, checkpoint: Checkpoint) -> Any:
         """The value again; nothing is unpickled before size and checksum are right.
@@ -87,7 +135,7 @@ class CheckpointStore:
                     kind = msgspec.json.decode(file.read(), type=_Manifest).kind
                 except msgspec.DecodeError as error:
                     raise self._damaged(_manifest_of(checkpoint.path), f"is no manifest: {error}") from error
-            with self._open(checkpoint.path) as source, _seekable(source) as payload:
+            with self._open(checkpoint.path) as source, self._seekable(source, checkpoint) as payload:
                 self._verify(payload, checkpoint)
                 return self._unpack(payload, checkpoint) if kind == "tar" else self._unpickle(payload, checkpoint)
 
@@ -123,9 +171,15 @@ class CheckpointStore:
                 if orphan or name.endswith(_UNFINISHED):
                     with suppress(FileNotFoundError):
                         fs.rm_file(f"{root}/{name}")
+            object_store.abort_unfinished(fs, root)
 
     def _place(self) -> tuple[AbstractFileSystem, str]:
-        fs, root = url_to_fs(self.url)
+        try:
+            fs, root = url_to_fs(self.url)
+        except ImportError as error:
+            if not self.url.startswith(("s3://", "s3a://")):
+                raise  # it names the package
+            raise StorageError(f"checkpoints={self.url!r}: S3 needs s3fs: pip install 'elastune[s3]'") from error
         return fs, root
 
     def _sizes(self, folder: str) -> dict[str, int]:
@@ -136,36 +190,46 @@ class CheckpointStore:
 
     @contextmanager
     def _writing(self, path: str) -> Iterator[_Hashed]:
-        """A file that gets its name only when it is complete and, where that can be forced, on the disk."""
+        """A file on a disk that gets its name only when it is complete."""
         with self._explained("written"):
-            fs, root = self._place()
-            final = f"{root}/{path}"
-            folder = final.rpartition("/")[0]
-            unfinished = f"{final}.{secrets.token_hex(4)}{_UNFINISHED}"
+            final = Path(self.url, path)
+            unfinished = final.with_name(f"{final.name}.{secrets.token_hex(4)}{_UNFINISHED}")
             try:
-                fs.makedirs(folder, exist_ok=True)
-                with fs.open(unfinished, "wb") as file:
+                final.parent.mkdir(parents=True, exist_ok=True)
+                with unfinished.open("wb") as file:
                     yield _Hashed(file)
-                    if isinstance(fs, LocalFileSystem):
-                        file.flush()
-                        os.fsync(file.fileno())
-                if isinstance(fs, LocalFileSystem):
-                    os.replace(unfinished, final)
-                    _sync_folder(folder)
-                else:
-                    fs.mv(unfinished, final)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(unfinished, final)
+                _sync_folder(final.parent)
             except BaseException:
                 with suppress(Exception):
-                    fs.rm_file(unfinished)
+                    unfinished.unlink()
                 raise
 
     def _open(self, path: str) -> IO[bytes]:
         fs, root = self._place()
+        fs.invalidate_cache()  # others write here too
         try:
             file: IO[bytes] = fs.open(f"{root}/{path}", "rb")
         except FileNotFoundError as error:
             raise self._damaged(path, "is missing") from error
         return file
+
+    @contextmanager
+    def _seekable(self, source: IO[bytes], checkpoint: Checkpoint) -> Iterator[IO[bytes]]:
+        """A file that is read twice; what comes from afar is fetched only once."""
+        if isinstance(source, LocalFileOpener):
+            yield source
+            return
+        with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as copy:
+            try:
+                shutil.copyfileobj(source, copy, _CHUNK)
+            except Exception as error:
+                if object_store.is_damage(error):
+                    raise self._damaged(checkpoint.path, f"is not what was written: {error}") from error
+                raise
+            yield copy
 
     def _verify(self, payload: IO[bytes], checkpoint: Checkpoint) -> None:
         size = payload.seek(0, os.SEEK_END)
@@ -236,6 +300,17 @@ class _Hashed(io.RawIOBase):
         return size
 
 
+def _write(value: Any, payload: _Hashed, trial: str) -> None:
+    if isinstance(value, Path):
+        _pack(value, payload, trial)
+    else:
+        _pickle(value, payload, trial)
+
+
+def _manifest(checkpoint: Checkpoint, value: Any) -> bytes:
+    return msgspec.json.encode(_Manifest(checkpoint, "tar" if isinstance(value, Path) else "pickle"))
+
+
 def _pack(value: Path, payload: _Hashed, trial: str) -> None:
     """Links are followed: a link to somewhere else would not lead there on another machine."""
     path = value.resolve()
@@ -260,22 +335,15 @@ def _pickle(value: Any, payload: _Hashed, trial: str) -> None:
         ) from error
 
 
-@contextmanager
-def _seekable(source: IO[bytes]) -> Iterator[IO[bytes]]:
-    """A file that is read twice; what comes from afar is fetched only once."""
-    if isinstance(source, LocalFileOpener):
-        yield source
-        return
-    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as copy:
-        shutil.copyfileobj(source, copy, _CHUNK)
-        yield copy
+def _path(trial: str, lineage: int, iteration: int, attempt: int, midway: bool) -> str:
+    return f"{trial}/{lineage}-{iteration:08d}-{attempt}{_MIDWAY * midway}{_PAYLOAD}"
 
 
 def _manifest_of(path: str) -> str:
     return path.removesuffix(_PAYLOAD) + _MANIFEST
 
 
-def _sync_folder(path: str) -> None:
+def _sync_folder(path: Path) -> None:
     """Make a rename last through a power failure."""
     folder = os.open(path, os.O_RDONLY)
     try:

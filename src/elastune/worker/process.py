@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
 from collections import deque
 from contextlib import suppress
 from typing import Any
@@ -16,6 +17,7 @@ from elastune.record.checkpoints import CheckpointDamagedError
 from elastune.worker import gang, objects, wire
 from elastune.worker.log import Logs, log_path
 from elastune.worker.reset import Desk, end_children, limit_threads, memory_bytes
+from elastune.worker.saver import Saver
 from elastune.worker.session import Trainer, as_trainer, set_session
 from elastune.worker.setup import WorkerSetup, add_paths
 from elastune.worker.trial import Leave, Lost, TrialSession
@@ -31,7 +33,11 @@ class Worker:
     ) -> None:
         self._wire, self.setup, self._trainer = connection, setup, trainer
         self._listener, self._secret = listener, secret
-        self._inbox: list[wire.ToWorker] = []
+        self._inbox: list[wire.Order] = []
+        self.hurry: wire.Hurry | None = None
+        """The last that was heard."""
+        self.saver = Saver(setup.checkpoints, setup.saving)
+        self._speaking = threading.Lock()
         self._logs, self._desk = Logs(), Desk()
         self._gathering = 0
         self._first_bytes: int | None = None
@@ -47,27 +53,39 @@ class Worker:
 
     # ----------------------------------------------------------------------------------------------- for the session
 
-    def next(self, wait: bool) -> wire.ToWorker | None:
+    def next(self, wait: bool) -> wire.Order | None:
         """The next command; None if there is none and we shall not wait."""
-        if not self._inbox:
-            try:
-                self._inbox = [wire.decode_command(frame) for frame in self._wire.receive(wait)]
-            except EOFError as error:
-                raise DriverGone from error
+        while not self._inbox:
+            self.look(wait)
+            if not wait:
+                break
         return self._inbox.pop(0) if self._inbox else None
+
+    def look(self, wait: bool = False) -> None:
+        """Take in what the driver has sent."""
+        try:
+            heard = [wire.decode_command(frame) for frame in self._wire.receive(wait)]
+        except EOFError as error:
+            raise DriverGone from error
+        for command in heard:
+            if isinstance(command, wire.Hurry):
+                self.hurry = command
+            else:
+                self._inbox.append(command)
 
     def begun(self, gathering: int) -> None:
         """From now on this process speaks as a member of that gathering; to say so is its first word there."""
         self._gathering = gathering
         self.tell()
 
-    def put_back(self, command: wire.ToWorker) -> None:
+    def put_back(self, command: wire.Order) -> None:
         self._inbox.insert(0, command)
 
     def tell(self, *events: m.AnyEvent, state: bytes = b"", worn: str = "") -> None:
-        """Events that belong together arrive together."""
+        """Events that belong together arrive together. The thread that uploads speaks too."""
         try:
-            self._wire.send(wire.encode(wire.Said(self._gathering, events, state, worn)))
+            with self._speaking:
+                self._wire.send(wire.encode(wire.Said(self._gathering, events, state, worn)))
         except OSError as error:
             raise DriverGone from error
 

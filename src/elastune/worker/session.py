@@ -1,4 +1,4 @@
-"""What the user's training code calls: report, get_checkpoint, get_context.
+"""What the user's training code calls: report, get_checkpoint, get_context, get_preemption_info, leave_if_preempted.
 
 Outside of a trial they work too, so that a training function can be tried by itself: a report is printed, and there
 is no checkpoint.
@@ -33,6 +33,13 @@ class Context:
     master: tuple[str, int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PreemptionInfo:
+    """The process that the trial runs in will be ended: its machine is taken away, or the run is interrupted."""
+
+    gone_in_s: float
+
+
 class Elastic(Protocol):
     """Training that carries its state through a change of its workers without being called again."""
 
@@ -53,6 +60,10 @@ class Session(Protocol):
 
     def attach(self, elastic: Elastic) -> None: ...
 
+    def preemption(self) -> PreemptionInfo | None: ...
+
+    def leave_if_preempted(self, checkpoint: object) -> None: ...
+
 
 _session: Session | None = None
 
@@ -70,9 +81,7 @@ def report(metrics: Mapping[str, object], checkpoint: object = None) -> None:
     folder, which is saved at once.
     """
     clean = _clean(metrics)
-    if callable(checkpoint) and hasattr(checkpoint, "state_dict"):
-        name = type(checkpoint).__name__
-        raise SpecError(f"checkpoint={name}: is a model, not a function that returns its state: give {name}.state_dict")
+    _check_checkpoint(checkpoint)
     if _session is None:
         print(" ".join(f"{name}={value}" for name, value in clean.items()))
     else:
@@ -90,8 +99,36 @@ def attach(elastic: Elastic) -> None:
         _session.attach(elastic)
 
 
+def get_preemption_info() -> PreemptionInfo | None:
+    """Whether the trial must leave, and how soon; None as long as it need not. A look costs some microseconds.
+
+    It saves and leaves at its next report anyway: this is for steps that take longer than the notice. A trial on
+    several devices leaves at its reports only, where all its processes are at the same point: there it is always None.
+    To be called by the thread that reports.
+    """
+    return None if _session is None else _session.preemption()
+
+
+def leave_if_preempted(checkpoint: object) -> None:
+    """In the middle of a step: when the trial must leave, save it now and leave; otherwise do nothing.
+
+    `checkpoint` is as for `report`. The trial goes on elsewhere from just this, as one that has done as many iterations
+    as it has reported: what it has done of the next one must be in the checkpoint. The `step` of a `Trainable` may call
+    `leave_if_preempted(self.save)`. On several devices it does nothing, as `get_preemption_info` says.
+    """
+    _check_checkpoint(checkpoint)
+    if _session is not None:
+        _session.leave_if_preempted(checkpoint)
+
+
 def get_context() -> Context:
     return Context() if _session is None else _session.context
+
+
+def _check_checkpoint(checkpoint: object) -> None:
+    if callable(checkpoint) and hasattr(checkpoint, "state_dict"):
+        name = type(checkpoint).__name__
+        raise SpecError(f"checkpoint={name}: is a model, not a function that returns its state: give {name}.state_dict")
 
 
 def _clean(metrics: Mapping[str, object]) -> Metrics:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from elastune.messages import experiment_of, trial_number
 from elastune.record.checkpoints import CheckpointStore
+from elastune.saving import SavingRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class WorkerSetup:
     """Where the driver finds modules: the user's code may import its neighbours."""
     checkpoints: CheckpointStore
     logs: Path
-    checkpoint_every_s: float
+    checkpoint_every_s: float | SavingRule
     seed: int
     threads: int = 1
     """How many a device offers; trials that share one get their part."""
@@ -30,6 +31,11 @@ class WorkerSetup:
     """By how much a process may grow from its first trial on before another takes its place."""
     seeds: Mapping[str, int] = field(default_factory=dict)
     """Of experiments that share the workers, by name."""
+
+    @property
+    def saving(self) -> SavingRule:
+        every = self.checkpoint_every_s
+        return every if isinstance(every, SavingRule) else SavingRule(every)
 
     def seed_of(self, trial: str) -> int:
         """Of a trial's own, and the same for the same trial of a run with another name."""

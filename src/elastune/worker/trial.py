@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from elastune.errors import ElastuneError, SpecError
 from elastune.worker import gang, objects, wire
 from elastune.worker.hourglass import Hourglass
 from elastune.worker.reset import use_threads
-from elastune.worker.session import Context, Elastic
+from elastune.worker.session import Context, Elastic, PreemptionInfo
 
 if TYPE_CHECKING:
     from elastune.worker.process import Worker
@@ -41,7 +42,7 @@ class TrialSession:
     """Its run travels with the start, so a report waits for nobody until the run is used up."""
 
     def __init__(self, worker: Worker, begin: wire.Begin) -> None:
-        self._worker, self._setup = worker, worker.setup
+        self._worker, self._setup, self._saver = worker, worker.setup, worker.saver
         self._gang: gang.Gang | None = None
         self._left = False
         self._checkpoint: object = None
@@ -87,6 +88,7 @@ class TrialSession:
     def tidy(self) -> None:
         """What was made for this trial only: the unpacked files of its checkpoint, the ties to its other members."""
         self._part()
+        self._saver.forget()
         if isinstance(self._restored, Path):
             shutil.rmtree(self._restored.parent, ignore_errors=True)
 
@@ -103,6 +105,27 @@ class TrialSession:
 
     def attach(self, elastic: Elastic) -> None:
         self._elastic = elastic
+
+    def preemption(self) -> PreemptionInfo | None:
+        """Rank 0 alone is told: members that took different ways would wait for each other for ever."""
+        if self.context.world_size > 1 or self._left:
+            return None
+        self._worker.look()
+        hurry, command = self._worker.hurry, self._command
+        if hurry is None or (hurry.trial, hurry.attempt) != (command.trial, command.attempt):
+            return None
+        return PreemptionInfo(max(0.0, hurry.by_unix_s - time.time()))
+
+    def leave_if_preempted(self, checkpoint: object) -> None:
+        if self._left:
+            raise Leave  # the user's code has swallowed it once
+        if checkpoint is None or self.preemption() is None:
+            return
+        self._checkpoint = checkpoint
+        command = self._command
+        saved = self._saver.save(self._value(None), command, self._iteration, midway=True)
+        self._worker.end(m.TrialPaused(command.trial, command.attempt, self._iteration, saved))
+        self._leave()
 
     def report(self, metrics: m.Metrics, checkpoint: object) -> None:
         if self._left:
@@ -128,8 +151,8 @@ class TrialSession:
     def _speak(self, reported: m.TrialReported) -> bytes:
         """Send the report, with a checkpoint where one is due; then what all members shall do."""
         trial, attempt, iteration = reported.trial, reported.attempt, reported.iteration
-        if not self._asked_for_checkpoint:
-            self._warn_about_ignored_checkpoint()
+        self._warn()
+        self._glass.saves_in(self._saver.needed_s)
         asked = self._asked_to()
         # Who may go on in this process waits for it without unwinding.
         may_stay = self._elastic is not None or self.context.world_size == 1
@@ -147,10 +170,13 @@ class TrialSession:
             state, saved = self._pass_on(reported, leaves)
             self._worker.tell(reported, m.TrialResized(trial, attempt, asked.slots, iteration, saved), state=state)
             return gang.STEP_ASIDE if self._elastic is not None else gang.LEAVE
-        if (saved := self._save(reported) if self._is_due(self._checkpoint) else None) is not None:
-            self._worker.tell(reported, m.TrialCheckpointed(trial, attempt, saved))
-        else:
+        if not self._is_due(self._checkpoint):
             self._worker.tell(reported)
+        elif self._setup.checkpoints.is_remote:
+            self._worker.tell(reported)
+            self._save_behind(lambda saved: self._worker.tell(m.TrialCheckpointed(trial, attempt, saved)))
+        elif (saved := self._save(reported)) is not None:
+            self._worker.tell(reported, m.TrialCheckpointed(trial, attempt, saved))
         return gang.GO_ON
 
     @property
@@ -176,11 +202,13 @@ class TrialSession:
         use_threads(self._worker.threads(share))
 
     def _is_due(self, checkpoint: object) -> bool:
-        """A file may be gone when report() has returned, so it is saved at once; all else when it is time to."""
-        if checkpoint is None:
-            return False
+        """A file may be gone when report() has returned, so it is saved at once; all else when it is time to, and the
+        one before has arrived.
+        """
+        if checkpoint is None or isinstance(checkpoint, Path):
+            return checkpoint is not None
         waited_s = time.monotonic() - self._saved_at
-        return isinstance(checkpoint, Path) or waited_s >= self._setup.checkpoint_every_s or self._glass.is_low
+        return not self._saver.is_busy and (waited_s >= self._saver.period_s or self._glass.is_low)
 
     def _pass_on(self, reported: m.TrialReported, leaves: bool) -> tuple[bytes, m.Checkpoint | None]:
         """The state for the workers that come next: in the object store, and in the checkpoint store when it is time
@@ -189,6 +217,7 @@ class TrialSession:
         if self._checkpoint is None:
             return b"", None
         value = self._value(reported)
+        self._settle(reported)
         due = leaves or self._is_due(self._checkpoint)
         if isinstance(value, Path):
             return b"", self._keep(value, reported)
@@ -211,27 +240,44 @@ class TrialSession:
             raise
 
     def _keep(self, value: object, reported: m.TrialReported | None) -> m.Checkpoint:
-        command = self._command
-        trial, lineage, attempt = command.trial, command.lineage, command.attempt
+        """Come back when it is safe."""
         try:
-            with self._glass.saving():
-                saved = self._setup.checkpoints.save(
-                    value, trial=trial, lineage=lineage, iteration=self._iteration, attempt=attempt
-                )
+            saved = self._saver.save(value, self._command, self._iteration)
         except Exception:
             self._still_report(reported)
             raise
-        self._saved_at, self._saved_iteration = time.monotonic(), self._iteration
+        self._note_saved()
         return saved
+
+    def _save_behind(self, tell: Callable[[m.Checkpoint], None]) -> None:
+        """Train on while it is uploaded."""
+        self._saver.begin(self._value(None), self._command, self._iteration, tell)
+        self._note_saved()
+
+    def _note_saved(self) -> None:
+        self._saved_at, self._saved_iteration = time.monotonic(), self._iteration
+
+    def _settle(self, reported: m.TrialReported | None) -> None:
+        """Let what is under way arrive: the trial may be elsewhere when it does, and have newer checkpoints."""
+        try:
+            self._saver.wait()
+        except Exception:
+            self._still_report(reported)
+            raise
 
     def _still_report(self, reported: m.TrialReported | None) -> None:
         if reported is not None:
             self._worker.tell(reported)
 
-    def _warn_about_ignored_checkpoint(self) -> None:
-        self._asked_for_checkpoint = True
-        text = "the trainable reports without having called get_checkpoint(): a trial that is resumed trains from zero"
-        self._worker.tell(m.TrialWarned(self._command.trial, self._command.attempt, text))
+    def _warn(self) -> None:
+        texts = [self._saver.warning()]
+        if not self._asked_for_checkpoint:
+            self._asked_for_checkpoint = True
+            texts.append(
+                "the trainable reports without having called get_checkpoint(): a trial that is resumed trains from zero"
+            )
+        for text in filter(None, texts):
+            self._worker.tell(m.TrialWarned(self._command.trial, self._command.attempt, text))
 
     # ---------------------------------------------------------------------------------------------- leaving or staying
 
@@ -273,12 +319,15 @@ class TrialSession:
         if self._left or self.context.rank > 0:
             return
         command = self._command
+        self._settle(None)
         saved = self._save(None) if self._iteration > self._saved_iteration else None
         self._worker.end(m.TrialReturned(command.trial, command.attempt, self._iteration, saved))
 
     def failed(self, error: BaseException) -> None:
         if self._left:
             return
+        with suppress(Exception):
+            self._saver.wait()
         command = self._command
         text = _plain("".join(traceback.format_exception(error)))
         with suppress(ValueError):  # the user's code may have closed it
@@ -289,6 +338,8 @@ class TrialSession:
         self._worker.end(failed, worn="a CUDA error" if "CUDA" in text else "")
 
     def lost(self, reason: str) -> None:
+        with suppress(Exception):
+            self._saver.wait()
         self._worker.tell(m.TrialLost(self._command.trial, self._command.attempt, reason, fault=False))
 
 

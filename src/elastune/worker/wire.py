@@ -48,6 +48,16 @@ class Begin(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
     until_unix_s: float | None = None
 
 
+class Hurry(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
+    """The trial is told to pause, and killed if it has not left by then: a worker may read that late, and must know how
+    much time is left.
+    """
+
+    trial: str
+    attempt: int
+    by_unix_s: float
+
+
 class Said(msgspec.Struct, frozen=True, array_like=True):
     """All that a worker ever says: events that belong together; none: it has begun what it was told to begin."""
 
@@ -59,7 +69,8 @@ class Said(msgspec.Struct, frozen=True, array_like=True):
     """With the end of a trial: why this process should not run another."""
 
 
-ToWorker = Begin | ResizeTrial | PauseTrial | StopTrial
+Order = Begin | ResizeTrial | PauseTrial | StopTrial
+ToWorker = Order | Hurry
 
 
 encode = msgspec.msgpack.Encoder().encode

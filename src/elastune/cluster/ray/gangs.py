@@ -20,7 +20,7 @@ DEAF_S = 30.0
 LATE_S = 0.05
 """What it may take to hear that a trial has left in time."""
 
-Asked = m.ResizeTrial | m.PauseTrial | m.StopTrial
+Asked = m.ResizeTrial | m.PauseTrial | m.StopTrial | wire.Hurry
 
 
 @dataclass(slots=True, eq=False)
@@ -117,8 +117,12 @@ class Gangs:
             host.begun = gang.trial
         if gang is None and said.worn:
             self._world.replace(host)
-        if not said.events or gang is None or said.gathering != gang.number:
-            return  # it has begun, or this is what is left of a trial that is over
+        if gang is None or said.gathering != gang.number:
+            # What is left of a trial that is over. Of a checkpoint that was still on its way somebody must know.
+            self._world.happened(*(event for event in said.events if isinstance(event, m.TrialCheckpointed)))
+            return
+        if not said.events:
+            return  # it has begun
         last = said.events[-1]
         gang.heard_s = self._world.now_s()
         self._world.happened(*said.events)
@@ -153,14 +157,19 @@ class Gangs:
 
     # ------------------------------------------------------------------------------------------------------- speaking
 
-    def ask(self, command: Asked) -> None:
+    def ask(self, command: m.ResizeTrial | m.PauseTrial | m.StopTrial) -> None:
         gang = self._gangs.get(command.trial)
         if gang is None or gang.trial.attempt != command.attempt:
             return
+        within_s = None if isinstance(command, m.ResizeTrial) else command.within_s
+        if within_s is not None and isinstance(command, m.PauseTrial):
+            hurry = wire.Hurry(command.trial, command.attempt, time.time() + within_s)
+            gang.asked.append(hurry)
+            self._tell(gang, hurry)
         gang.asked.append(command)
         self._tell(gang, command)
-        if not isinstance(command, m.ResizeTrial) and command.within_s is not None:
-            self._world.at(self._world.now_s() + command.within_s, lambda: self._overdue(command))
+        if within_s is not None:
+            self._world.at(self._world.now_s() + within_s, lambda: self._overdue(command))
 
     def _tell(self, gang: Gang, command: Asked) -> None:
         """A trial trains on until there are workers where it shall go."""
@@ -207,7 +216,7 @@ class Gangs:
             )
             self._world.happened(m.TrialWarned(host.begun.trial, host.begun.attempt, text))
 
-    def _overdue(self, command: m.PauseTrial | m.StopTrial) -> None:
+    def _overdue(self, command: m.ResizeTrial | m.PauseTrial | m.StopTrial) -> None:
         gang = self._gangs.get(command.trial)
         if gang is not None and gang.trial.attempt == command.attempt:
             self._lose(gang, "killed: no report in time after being told to leave")
