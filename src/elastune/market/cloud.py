@@ -159,9 +159,9 @@ class PlayedCloud:
             return math.inf
         return self._back(self.capacity[market].next_change_s(self.unix_s(at_s)), at_s)
 
-    def _back(self, unix_s: float, not_before_s: float) -> float:
-        """A time of the run again; rounding never takes it back."""
-        return math.inf if unix_s == math.inf else max(self.at_s(unix_s), not_before_s)
+    def _back(self, unix_s: float, now_s: float) -> float:
+        """A time of the run again, from now on."""
+        return now_s if unix_s <= self.unix_s(now_s) else self.at_s(unix_s)
 
     def _series(self, market: str) -> PriceSeries:
         assert self.prices is not None
