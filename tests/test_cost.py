@@ -90,3 +90,37 @@ def test_nothing_more_is_paid_until_the_minimum_is_used_up() -> None:
     older = MachineUse("b", 1, 3600.0, -100.0)
     assert reached_s(110.0 + 60.0 + 20.0, [young, older], 10.0) == pytest.approx(30.0), "the other one goes on costing"
     assert reached_s(160.0 + 60.0 + 20.0, [young, older], 10.0) == pytest.approx(70.0)
+
+
+prices = st.lists(st.tuples(st.floats(0, 1000), st.floats(0, 10)), max_size=5)
+
+
+@given(prices, st.floats(0, 2000), st.floats(0, 2000), st.sampled_from([0.0, 60.0, 700.0]))
+def test_a_price_that_changes_counts_for_as_long_as_it_held(
+    changes: list[tuple[float, float]], end_s: float, asked_s: float, minimum_s: float
+) -> None:
+    use = whole = MachineUse("n", 1, 3.6, 0.0, minimum_s=minimum_s)
+    changes = sorted(changes)
+    for at_s, price in changes:
+        if at_s <= end_s:
+            whole = whole.repriced(at_s, price)
+    whole = whole.until(end_s)
+
+    def expected(until_s: float) -> float:
+        total, price, since_s = 0.0, use.price_usd_per_hour, 0.0
+        for at_s, new in changes:
+            if at_s < until_s:
+                total, price, since_s = total + price * (at_s - since_s), new, at_s
+        return (total + price * (max(until_s, minimum_s) - since_s)) / 3600
+
+    assert whole.cost_usd == pytest.approx(expected(end_s))
+    if asked_s < end_s:
+        assert whole.until(asked_s).cost_usd == pytest.approx(expected(asked_s))
+
+
+def test_a_machine_that_is_taken_away_before_its_refund_ends_costs_nothing() -> None:
+    use = MachineUse("n", 1, 3.6, 0.0, data_usd=1.0, refund_s=3600.0)
+    assert use.until(3599.0, revoked=True).cost_usd == 0.0
+    assert use.until(3600.0, revoked=True).cost_usd == pytest.approx(4.6)
+    assert use.until(100.0).cost_usd == pytest.approx(1.1)
+    assert use.until(100.0, revoked=True).in_device_hours.cost_usd == pytest.approx(100 / 3600)

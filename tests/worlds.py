@@ -19,6 +19,7 @@ from elastune.control.controller import Controller
 from elastune.control.run import Loop, recover
 from elastune.experiment import Experiment
 from elastune.joint import join
+from elastune.market.cloud import PlayedCloud
 from elastune.profile.scaling import Scaling
 from elastune.record.journal import MemoryJournal
 from elastune.record.projection import RunView
@@ -139,6 +140,7 @@ def world(
     with_checkpoints: bool = True,
     scaling: Mapping[float, float] | None = None,
     resize_s: float = 0.0,
+    cloud: PlayedCloud | None = None,
 ) -> World:
     """Steps of synthetic trials take one second; machines come at once, cost nothing and live for ever."""
     limits = Limits(deadline_s, budget_usd, budget_device_s)
@@ -168,6 +170,7 @@ def world(
             resize_s=resize_s,
             seed=seed,
             now_s=now_s,
+            cloud=cloud,
         )
 
     return World(experiment, cluster)

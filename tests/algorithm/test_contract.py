@@ -24,6 +24,7 @@ from elastune.algorithm import (
     HyperSched,
     Reported,
     SingleTrial,
+    SpotTune,
     SuccessiveHalving,
     SyncBOHB,
 )
@@ -70,6 +71,7 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "PBT": lambda: PBT(7, 9, 2),
     "SEER": lambda: prepared(SEER(eta=2, t_min=10.0)),
     "SingleTrial": lambda: prepared(SingleTrial()),
+    "SpotTune": lambda: SpotTune(9, 10, 0.6, 2),
     "SuccessiveHalving": lambda: SuccessiveHalving(16, 1, 15, 2),
     "SyncBOHB": lambda: SyncBOHB(9, n=25),
     "MedianStopping": lambda: MedianStopping(12, 6),
