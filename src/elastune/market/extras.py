@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from importlib import import_module
+from types import ModuleType
 
 from elastune.errors import SpecError
 

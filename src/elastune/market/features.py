@@ -40,6 +40,8 @@ class History:
         self.market = series.market
         self.times, self.prices = series.changed_unix_s[new], series.usd_per_hour[new]
         self.begin_unix_s = series.begin_unix_s
+        moves = np.concatenate(([0.0], np.diff(np.log(self.prices))))
+        self._moved = np.cumsum(moves**2)
         self._paid = np.concatenate(([0.0], np.cumsum(np.diff(self.times) * self.prices[:-1])))
 
     def places(self, at: Floats) -> Places:
@@ -60,7 +62,14 @@ class History:
 
     def since_s(self, at: Floats) -> Floats:
         """How long the price has been what it is."""
-        return np.maximum(at - self.times[self.places(at)], 0.0)
+        found: Floats = np.maximum(at - self.times[self.places(at)], 0.0)
+        return found
+
+    def volatility(self, at: Floats, past_s: float) -> Floats:
+        """How far the logarithm of the price has moved in the past: the root of the sum of its squared steps."""
+        squares = self._moved[self.places(at)] - self._moved[self.places(at - past_s)]
+        found: Floats = np.sqrt(np.maximum(squares, 0.0))
+        return found
 
     def highest(self, begin: Floats, end: Floats) -> Floats:
         """The highest price from one time to another, both included."""

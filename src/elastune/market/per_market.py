@@ -58,11 +58,9 @@ class PerMarket(Revocation):
         return np.full(len(at), float(model["share"])) if "share" in model else self._ask(model, history, bids, at)
 
     def _state(self) -> tuple[dict[str, object], Arrays]:
-        markets = list(self.models)
-        arrays = {
-            f"{place}.{name}": array for place, market in enumerate(markets) for name, array in self.models[market].items()
-        }
-        return {"markets": markets}, arrays
+        models = enumerate(self.models.values())
+        arrays = {f"{place}.{name}": array for place, model in models for name, array in model.items()}
+        return {"markets": list(self.models)}, arrays
 
     @classmethod
     def _restore(cls, prices: Prices, head: Mapping[str, Any], arrays: Arrays) -> Self:

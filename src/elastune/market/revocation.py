@@ -86,7 +86,8 @@ class Revocation(ABC):
         head = {"format": FORMAT, "model": self.name, "until_unix_s": self.until_unix_s, **about}
         try:
             with Path(path).open("wb") as file:
-                np.savez_compressed(file, head=np.array(json.dumps(head)), **arrays)
+                content: dict[str, Any] = {"head": np.array(json.dumps(head)), **arrays}
+                np.savez_compressed(file, **content)
         except OSError as error:
             raise SpecError(f"{path}: cannot be written: {error.strerror}") from None
 

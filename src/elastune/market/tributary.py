@@ -1,5 +1,7 @@
-"""The predictor of Tributary, as SpotTune describes what it compares itself with: an LSTM reads all records, the present
-one included, each with the maximum price; maximum prices are random in training too.
+"""The predictor of Tributary, as SpotTune describes what it compares itself with.
+
+An LSTM reads all records, the present one included, each with the maximum price; maximum prices are random in training
+too.
 """
 
 from __future__ import annotations
