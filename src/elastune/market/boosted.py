@@ -3,14 +3,15 @@
 One model for all markets, in ratios of prices, so that a market with little past profits from the others. It differs
 from SpotTune's RevPred in what it is given: days of the past and not an hour, and above all how often such a maximum
 price was passed before. It learns from bids at every distance from the price, and its probability never rises with the
-maximum price. What makes it a probability is learnt on the last part of the training time by trees that have seen only
-the part before; then the trees are trained on all of it.
+maximum price. Trees that have seen only the first part of the training time are held against the last: that says how
+many there should be, and makes their sum a probability. Then they are trained on all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from types import ModuleType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,8 +29,9 @@ from elastune.market.samples import labelled, market_rng, training_times
 from elastune.market.trees import Trees, from_sklearn
 
 EVERY_S = 30 * MINUTE_S
+MOST_TREES = 300
 HELD_OUT = 0.2
-"""The last part of the training time, on which the probabilities are calibrated."""
+"""The last part of the training time, by which the number of trees is chosen and the probabilities are calibrated."""
 HOUR_S = SECONDS_PER_HOUR
 MAXIMA_S = (HOUR_S, 6 * HOUR_S, DAY_S, 7 * DAY_S)
 MEANS_S = (HOUR_S, DAY_S, 7 * DAY_S)
@@ -55,10 +57,15 @@ class Boosted(Revocation):
 
     @classmethod
     def fit(cls, prices: Prices, until_unix_s: float, seed: int = 0) -> Self:
+        # Before its threads can be limited it must be there.
+        ensemble = needed("sklearn.ensemble", "training the model boosted", "spot")
         early, late = _training_set(prices, until_unix_s, seed)
-        line = _line(_boost(early, seed).sum(late[0]), late[1])
-        everything = np.concatenate([early[0], late[0]]), np.concatenate([early[1], late[1]])
-        return cls(prices, until_unix_s, _boost(everything, seed), line)
+        with threadpool_limits(1):  # on a busy machine threads that wait for each other take several times as long
+            first = _boost(ensemble, early, MOST_TREES, seed)
+            count, odds = _stop(first.staged_decision_function(late[0]), late[1])
+            everything = np.concatenate([early[0], late[0]]), np.concatenate([early[1], late[1]])
+            trees = from_sklearn(_boost(ensemble, everything, count, seed))
+        return cls(prices, until_unix_s, trees, _line(odds, late[1]))
 
     def _predict(self, history: History, bids: Floats, at: Floats) -> Floats:
         if history.market not in self._pasts:
@@ -117,10 +124,9 @@ def _training_set(prices: Prices, until_unix_s: float, seed: int) -> tuple[Set, 
     return (x[early], y[early]), (x[late], y[late])
 
 
-def _boost(known: Set, seed: int) -> Trees:
-    ensemble = needed("sklearn.ensemble", "training the model boosted", "spot")
+def _boost(ensemble: ModuleType, known: Set, trees: int, seed: int) -> Any:
     model = ensemble.HistGradientBoostingClassifier(
-        max_iter=200,
+        max_iter=trees,
         learning_rate=0.05,
         max_leaf_nodes=31,
         min_samples_leaf=100,
@@ -129,8 +135,14 @@ def _boost(known: Set, seed: int) -> Trees:
         early_stopping=False,
         random_state=seed,
     )
-    with threadpool_limits(1):  # on a busy machine threads that wait for each other take several times as long
-        return from_sklearn(model.fit(*known))
+    return model.fit(*known)
+
+
+def _stop(stages: Iterable[Floats], labels: NDArray[np.bool_]) -> tuple[int, Floats]:
+    """How many trees predict the labels best, and the odds that they give."""
+    losses = ((float(np.logaddexp(0.0, np.where(labels, -odds, odds)).mean()), odds) for odds in map(np.ravel, stages))
+    count, (_, best) = min(enumerate(losses, 1), key=lambda each: each[1][0])
+    return count, best
 
 
 def _line(odds: Floats, labels: NDArray[np.bool_]) -> Floats:

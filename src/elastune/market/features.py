@@ -75,7 +75,8 @@ class History:
         """The highest price from one time to another, both included."""
         first, last = self.places(begin), self.places(end)
         level = np.floor(np.log2(last - first + 1)).astype(np.intp)
-        return np.maximum(self._maxima[level, first], self._maxima[level, last - (1 << level) + 1])
+        found: Floats = np.maximum(self._maxima[level, first], self._maxima[level, last - (1 << level) + 1])
+        return found
 
     def _integral(self, at: Floats) -> Floats:
         place = self.places(at)

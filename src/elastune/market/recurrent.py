@@ -22,9 +22,9 @@ except ImportError as error:
 
 HIDDEN = 16
 LAYERS = 3
-EPOCHS = 12
+EPOCHS = 20
 BATCH = 256
-LEARNING_RATE = 5e-3
+LEARNING_RATE = 1e-2
 AT_ONCE = 4096
 
 
