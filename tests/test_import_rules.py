@@ -33,7 +33,7 @@ ROWS: list[tuple[set[str], set[str]]] = [
     (DECIDERS, BASE | MODELS | SOURCES | {"plan"}),
     ({"control"}, BASE | MODELS | SOURCES | DECIDERS | {"plan", "cluster.base", "record"}),
     (WORLD, {"spec", "messages", "cost"}),
-    ({"reporting"}, {"spec", "messages", "cost", "record"}),
+    ({"reporting"}, {"spec", "messages", "cost", "record", "market"}),
 ]
 WIRING = {
     *("__init__", "__main__", "bench", "cli", "config_file", "driver", "experiment", "forecast", "forecasts"),

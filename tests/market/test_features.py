@@ -110,9 +110,7 @@ def test_random_bids_are_above_the_price_by_up_to_as_much_again() -> None:
 
 
 @given(changes, st.integers(0, 100_000), st.sampled_from([0.05, 0.15, 0.3, 2.0]))
-def test_the_label_says_whether_the_price_passes_the_bid_within_the_hour(
-    found: Changes, after: int, bid: float
-) -> None:
+def test_the_label_says_whether_the_price_passes_the_bid_in_the_hour(found: Changes, after: int, bid: float) -> None:
     market, at = series(found), BEGIN_UNIX_S + after
     expected = market.first_above(bid, at) <= at + HOUR_S
     assert rises_above(History(market), np.array([bid]), np.array([at])).tolist() == [expected]

@@ -192,7 +192,9 @@ def test_probabilities_of_ours_are_those_of_a_market_whose_hazard_is_known() -> 
     found = model.probabilities(MARKET, samples.bids, samples.at)
     truth = spiky_truth(samples.bids / samples.history.price(samples.at))
     assert np.abs(found - truth)[base].mean() < 0.03
-    assert score(samples.labels, found).calibration_error < 0.04
+    best = score(samples.labels, np.where(base, truth, found))  # a week is short: the truth itself is off by something
+    assert score(samples.labels, found).log_loss < best.log_loss + 0.01
+    assert score(samples.labels, found).calibration_error < best.calibration_error + 0.02
 
 
 def test_ours_and_logistic_regression_are_asked_without_the_packages_they_were_trained_with(tmp_path: Path) -> None:

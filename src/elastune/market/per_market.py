@@ -48,8 +48,11 @@ class PerMarket(Revocation):
     @abstractmethod
     def _ask(self, model: Arrays, history: History, bids: Floats, at: Floats) -> Floats: ...
 
+    def knows(self, market: str) -> bool:
+        return super().knows(market) and market in self.models
+
     def _predict(self, history: History, bids: Floats, at: Floats) -> Floats:
-        if history.market not in self.models:
+        if not self.knows(history.market):
             raise SpecError(
                 f"market {history.market!r}: {self.name} was not trained on it; "
                 f"{did_you_mean(history.market, self.models, which='trained on')}"

@@ -74,6 +74,10 @@ class Revocation(ABC):
             found[held] = np.clip(self._predict(history, bids[held], at[held]), 0.0, 1.0)
         return found.reshape(shape)
 
+    def knows(self, market: str) -> bool:
+        """Whether it can be asked about a market."""
+        return market in self.prices
+
     def history(self, market: str) -> History:
         """The prices of a market, prepared once."""
         if market not in self._histories:
