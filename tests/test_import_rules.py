@@ -37,7 +37,18 @@ ROWS: list[tuple[set[str], set[str]]] = [
 ]
 WIRING = {
     *("__init__", "__main__", "bench", "cli", "config_file", "driver", "experiment", "forecast", "forecasts"),
-    *("held_forecast", "joint", "planning", "profiling", "results", "run_folder", "service", "signals", "simulation"),
+    *(
+        "held_forecast",
+        "joint",
+        "planning",
+        "pricing",
+        "profiling",
+        "results",
+        "run_folder",
+        "service",
+        "signals",
+        "simulation",
+    ),
     *("timed_forecast", "together", "tuner"),
 }
 SIMULATED = ("cluster/simulated*", "cluster/workload*")

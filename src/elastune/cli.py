@@ -26,6 +26,7 @@ from elastune.worker.log import follow_log, log_path
 
 if TYPE_CHECKING:
     from elastune.driver import Driver
+    from elastune.market.synthetic_prices import Style
     from elastune.simulation import Simulation
 
 FAILED, INFEASIBLE, INTERRUPTED = 2, 3, 130
@@ -347,6 +348,63 @@ def _moment(name: str, text: str) -> float:
     except ValueError:
         raise SpecError(f"{name}={text!r}: must be a date such as 2016-04-10 or 2016-04-10T12:30") from None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--aws", is_flag=True, help="Ask AWS for the last days, with the credentials of this computer.")
+@click.option(
+    "--synthetic",
+    is_flag=False,
+    flag_value="auction",
+    type=click.Choice(["auction", "smooth"]),
+    help="Make a market up, to try it: with spikes, as it was (auction; the default), or as it is today (smooth).",
+)
+@click.option("--type", "types", metavar="TYPE", multiple=True, help="Only this machine type; may be repeated.")
+@click.option("--zone", "zones", metavar="ZONE", multiple=True, help="Only this zone; may be repeated.")
+@click.option("--region", "regions", metavar="REGION", multiple=True, help="With --aws: where; may be repeated.")
+@click.option("--days", type=float, help="With --aws and --synthetic: how many; default: 7.")
+@click.option("--product", metavar="NAME", help="The operating system, as AWS calls it; default: Linux/UNIX.")
+@click.option("--save", type=click.Path(path_type=Path), help="A CSV file for the prices, packed if it ends with .gz.")
+@click.option("--plot", type=click.Path(path_type=Path), help="A file for a picture: .png, .svg or .pdf.")
+@json_option
+@_explained
+def prices(
+    file: Path | None,
+    aws: bool,
+    synthetic: Style | None,
+    types: tuple[str, ...],
+    zones: tuple[str, ...],
+    regions: tuple[str, ...],
+    days: float | None,
+    product: str | None,
+    save: Path | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """What spot machines cost, market by market, from a FILE of prices (CSV, or AWS's JSON)."""
+    from elastune.market.price_file import save_prices
+    from elastune.market.prices import split_market
+    from elastune.pricing import find_prices, on_demand_usd
+    from elastune.reporting.prices import prices_table, summaries, summary_dicts
+
+    until = time.time() if aws else None
+    found = find_prices(file, until, synthetic, types, zones, regions, days, product)
+    on_demand = on_demand_usd({split_market(market)[0] for market in found})
+    if save is not None:
+        save_prices(found, save)
+    if plot is not None:
+        from elastune.reporting.price_plots import save_price_plot
+
+        save_price_plot(plot, found, on_demand)
+    told = summaries(found, on_demand)
+    if as_json:
+        written = {"file": None if save is None else str(save), "plot": None if plot is None else str(plot)}
+        _print({"markets": summary_dicts(told), **written}, True)
+        return
+    Console().print(prices_table(told))
+    for said in [*([f"prices: {save}"] if save else []), *([f"picture: {plot}"] if plot else [])]:
+        click.echo(said)
 
 
 @main.command()

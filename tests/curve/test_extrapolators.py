@@ -12,10 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastune.curve import EXTRAPOLATORS, Extrapolator, LastValue, make_extrapolator
+from elastune.curve.earlycurve import EarlyCurve
 from elastune.curve.power import PowerLaw
+from elastune.curve.slaq import SLAQ
 from elastune.errors import SpecError
 
 NAMES = pytest.mark.parametrize("name", EXTRAPOLATORS)
+ABSOLUTE = {"earlycurve", "slaq"}
+"""To these a loss of zero means something: no positive loss falls below it."""
 Curve = tuple[list[int], list[float]]
 
 
@@ -77,14 +81,24 @@ def test_further_on_no_loss_is_higher(name: str, curve: Curve, steps: list[float
 
 
 @NAMES
+@given(curve=plain, more=further, factor=st.sampled_from([1e-6, 0.3, 7.0, 1e6]))
+def test_the_unit_of_the_loss_does_not_matter(name: str, curve: Curve, more: float, factor: float) -> None:
+    check_moved(made(name), curve, more, factor, shift=0)
+
+
+@pytest.mark.parametrize("name", [name for name in EXTRAPOLATORS if name not in ABSOLUTE])
 @given(curve=plain, more=further, factor=st.sampled_from([1e-6, 0.3, 7.0, 1e6]), shift=st.integers(-100, 100))
-def test_the_unit_and_the_origin_of_the_loss_do_not_matter(
+def test_the_origin_of_the_loss_does_not_matter(
     name: str, curve: Curve, more: float, factor: float, shift: int
 ) -> None:
+    check_moved(made(name), curve, more, factor, shift)
+
+
+def check_moved(extrapolator: Extrapolator, curve: Curve, more: float, factor: float, shift: int) -> None:
     iterations, losses = curve
-    before = made(name).predict(iterations, losses, iterations[-1] + more)
+    before = extrapolator.predict(iterations, losses, iterations[-1] + more)
     moved = [factor * (loss + shift) for loss in losses]
-    after = made(name).predict(iterations, moved, iterations[-1] + more)
+    after = extrapolator.predict(iterations, moved, iterations[-1] + more)
     close = 1e-4 * (max(losses) - min(losses)) + 1e-9
     assert after.loss / factor - shift == pytest.approx(before.loss, abs=close)
     assert after.std / factor == pytest.approx(before.std, abs=close)
@@ -108,6 +122,8 @@ def test_differences_that_are_no_float_are_the_largest_one() -> None:
 def test_names_stand_for_extrapolators() -> None:
     assert isinstance(make_extrapolator("last"), LastValue)
     assert isinstance(make_extrapolator("power"), PowerLaw)
+    assert isinstance(make_extrapolator("earlycurve"), EarlyCurve)
+    assert isinstance(make_extrapolator("slaq"), SLAQ)
     own = PowerLaw()
     assert make_extrapolator(own) is own
 
@@ -115,12 +131,21 @@ def test_names_stand_for_extrapolators() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("powr", r"rank='powr': did you mean 'power'\? allowed: last, power"),
-        ("", "rank='': allowed: last, power"),
-        (3, r"rank=3: must be a name \(last, power\) or an object of an Extrapolator class"),
-        (PowerLaw, r"must be a name \(last, power\) or an object"),
+        ("powr", r"rank='powr': did you mean 'power'\? allowed: earlycurve, last, power, slaq"),
+        ("", "rank='': allowed: earlycurve, last, power, slaq"),
+        (3, r"rank=3: must be a name \(last, power, earlycurve, slaq\) or an object of an Extrapolator class"),
+        (PowerLaw, r"must be a name \(last, power, earlycurve, slaq\) or an object"),
     ],
 )
 def test_what_stands_for_none_is_refused(value: object, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         make_extrapolator(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["earlycurve", "slaq"])
+def test_without_scipy_the_error_names_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastune.curve.find_spec", lambda package: None)
+    with pytest.raises(
+        SpecError, match=rf"rank='{name}': needs the package scipy; run: pip install 'elastune\[spot\]'"
+    ):
+        make_extrapolator(name)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastune.errors import SpecError
-from elastune.market.prices import Prices, PriceSeries, spent_usd, split_market
+from elastune.market.prices import Prices, PriceSeries, market_name, sorted_series, spent_usd, split_market
 
 SERIES = PriceSeries("a/z", np.array([0.0, 100.0, 160.0, 1000.0]), np.array([1.0, 3.0, 0.5, 2.0]))
 
@@ -88,3 +88,27 @@ def test_an_unknown_market_is_named_with_those_that_are_known() -> None:
 def test_a_market_is_a_type_in_a_zone() -> None:
     assert split_market("m4.4xlarge/us-east-1a") == ("m4.4xlarge", "us-east-1a")
     assert split_market("m4.4xlarge") == ("m4.4xlarge", "")
+    for market in ("m4.4xlarge/us-east-1a", "m4.4xlarge"):
+        assert market_name(*split_market(market)) == market
+
+
+@given(series(), st.lists(st.tuples(st.floats(-10.0, 9000.0), st.floats(0.0, 2000.0)), min_size=1, max_size=20))
+def test_the_highest_price_of_a_stretch_is_that_of_its_begin_or_of_a_change_in_it(
+    prices: PriceSeries, stretches: list[tuple[float, float]]
+) -> None:
+    begins = np.array([begin for begin, _ in stretches])
+    ends = begins + np.array([length for _, length in stretches])
+    expected = [
+        max([prices.at(begin), *(price for _, price in prices.changes(begin, end))])
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+    ]
+    assert prices.highest(begins, ends).tolist() == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 3)), min_size=1, max_size=40))
+def test_of_records_in_any_order_the_last_at_each_time_counts(records: list[tuple[int, int]]) -> None:
+    times, usd = np.array(records, dtype=float).T
+    found, replaced = sorted_series("a/z", times, usd)
+    last = dict(records)
+    assert dict(zip(found.changed_unix_s.tolist(), found.usd_per_hour.tolist(), strict=True)) == last
+    assert replaced == sum(last[time] != price for time, price in records)

@@ -206,11 +206,16 @@ class Pace:
         speedups = {w: speedups[w] for w in sorted(speedups)}
         d = widest(speedups, SPREADING)
         if d == max(speedups) and d < self.widest:  # nothing has stopped it yet
-            known = sorted(speedups)
             alone = ALONE if d == 1 else max(0.0, (d / speedups[d] - 1) / (d - 1))
-            d = min(2 * d, self.widest)
-            speedups[d] = max(_amdahl(d, alone), speedups[known[-1]])
-        return Overheads(tuple(slowdowns), Scaling({w: s for w, s in speedups.items() if w <= d}), min(d, self.widest))
+            wider = min(2 * d, self.widest)
+            speedups[wider] = self._so_far(wider, max(_amdahl(wider, alone), speedups[d]))
+            d = widest(speedups, SPREADING)
+        return Overheads(tuple(slowdowns), Scaling(speedups), min(d, self.widest))
+
+    def _so_far(self, mode: int, hoped: float) -> float:
+        """A speed-up that is not known yet, by what was seen of it: a step counts as much as what is hoped for."""
+        seen = self._weights.get(mode, 0.0)
+        return math.exp(-(seen * self._log(mode) - math.log(hoped)) / (seen + 1))
 
     @property
     def next_wider(self) -> int | None:
@@ -277,8 +282,7 @@ class Pace:
         modes = sorted(seen.union(mode for pair, _, _ in pairs for mode in pair) - {1})
         place = {mode: index for index, mode in enumerate(modes)}
         matrix, right = np.eye(len(modes)) * 1e-6, np.array([1e-6 * _guess(mode) for mode in modes])
-        # A trial that began on several devices may go on to more of them: if that is slower, it shows.
-        self._weights = {mode: sum(self._steps_at(mode)) if mode > 1 else 0.0 for mode in modes}
+        self._weights = {mode: sum(self._begun_at(mode)) for mode in modes}
         for (x, y), weight, difference in pairs:
             for one, other, sign in ((x, y, 1.0), (y, x, -1.0)):
                 if one == 1:
@@ -295,8 +299,11 @@ class Pace:
             trial.usual = (self._fits, self._model.log_s(trial.config))
         return trial.usual[1]
 
-    def _steps_at(self, mode: int) -> list[float]:
-        return [trial.means[mode].weight for trial in self._trials.values() if mode in trial.means]
+    def _begun_at(self, mode: int) -> list[float]:
+        """The steps of trials that began on so many devices, which may go on to more: if that is slower, it shows."""
+        if mode < 1:
+            return []
+        return [t.means[mode].weight for t in self._trials.values() if mode in t.means and 1 not in t.means]
 
 
 def _told_by(trial: _Trial) -> list[tuple[_Pair, float, float]]:
@@ -304,8 +311,18 @@ def _told_by(trial: _Trial) -> list[tuple[_Pair, float, float]]:
     return [
         ((x, y), min(one.weight, other.weight), one.log_s - other.log_s)
         for (x, one), (y, other) in combinations(sorted(trial.means.items()), 2)
-        if (one.weight < 1) == (other.weight < 1)  # first steps are only like first steps
+        if _comparable(one, other)
     ]
+
+
+def _comparable(one: _Mean, other: _Mean) -> bool:
+    """First steps, which have the beginning in them, are like first steps, and at least as long as others: those that
+    take longer still are slower for certain.
+    """
+    if (one.weight < 1) == (other.weight < 1):
+        return True
+    first, usual = (one, other) if one.weight < 1 else (other, one)
+    return usual.log_s > first.log_s
 
 
 def _guess(mode: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 
 from elastune.curve.base import Extrapolator, Prediction
 from elastune.curve.last import LastValue
@@ -17,7 +18,31 @@ def _power() -> Extrapolator:
     return PowerLaw()
 
 
-EXTRAPOLATORS: dict[str, Callable[[], Extrapolator]] = {"last": LastValue, "power": _power}
+def _earlycurve() -> Extrapolator:
+    _require_scipy("earlycurve")
+    from elastune.curve.earlycurve import EarlyCurve
+
+    return EarlyCurve()
+
+
+def _slaq() -> Extrapolator:
+    _require_scipy("slaq")
+    from elastune.curve.slaq import SLAQ
+
+    return SLAQ()
+
+
+def _require_scipy(name: str) -> None:
+    if find_spec("scipy") is None:
+        raise SpecError(f"rank={name!r}: needs the package scipy; run: pip install 'elastune[spot]'")
+
+
+EXTRAPOLATORS: dict[str, Callable[[], Extrapolator]] = {
+    "last": LastValue,
+    "power": _power,
+    "earlycurve": _earlycurve,
+    "slaq": _slaq,
+}
 
 
 def make_extrapolator(value: str | Extrapolator) -> Extrapolator:

@@ -78,6 +78,13 @@ class PriceSeries:
         """When the price is first no more than an amount; infinity if it never is."""
         return self._first(self.usd_per_hour <= usd_per_hour, from_unix_s)
 
+    def highest(self, from_unix_s: Floats, to_unix_s: Floats) -> Floats:
+        """The highest price in each of many stretches of time, both ends included."""
+        spans = np.column_stack((self._places(from_unix_s), self._places(to_unix_s) + 1))
+        padded = np.append(self.usd_per_hour, 0.0)  # a stretch may end with the last record
+        found: Floats = np.maximum.reduceat(padded, spans.ravel())[::2]
+        return found
+
     def minutes(self, to_unix_s: float, count: int) -> Floats:
         """The price at so many times, a minute apart, the last of them `to_unix_s`."""
         times: Floats = to_unix_s - MINUTE_S * np.arange(count - 1, -1, -1, dtype=np.float64)
@@ -118,6 +125,29 @@ class Prices(Mapping[str, PriceSeries]):
 
     def __contains__(self, market: object) -> bool:
         return market in self._series
+
+
+def sorted_series(market: str, times: Floats, prices: Floats) -> tuple[PriceSeries, int]:
+    """Of records in any order. One that is there twice counts once; of several prices at one time the last counts, and
+    the number that is given back says how many others there were.
+    """
+    order = np.argsort(times, kind="stable")
+    times, prices = times[order], prices[order]
+    last = np.append(times[1:] != times[:-1], True)
+    counted = prices[last][np.cumsum(last) - last]
+    return PriceSeries(market, times[last], prices[last]), int((prices != counted).sum())
+
+
+def gaps(series: PriceSeries, longer_than_s: float) -> list[tuple[float, float]]:
+    """From when to when there is no record for so long. The price is taken to have held; it may be unknown as well."""
+    times = series.changed_unix_s
+    long = np.flatnonzero(np.diff(times) > longer_than_s)
+    return [(float(times[place]), float(times[place + 1])) for place in long]
+
+
+def market_name(kind: str, zone: str) -> str:
+    """The market of a machine type in a zone; of the type alone where the zone is empty."""
+    return f"{kind}/{zone}" if zone else kind
 
 
 def split_market(market: str) -> tuple[str, str]:
