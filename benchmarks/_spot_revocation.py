@@ -1,11 +1,11 @@
 """Who predicts revocations best: RevPred, Tributary's predictor, logistic regression or ours.
 
 60 days of auction-era prices, split by time: trained on the first 45 days, judged every ten minutes of the rest. The
-markets: of each machine type the one whose price changes most often in the training time, for the twelve types with most
-changes. Bids are the price and a random part of it on top, up to as much again, the same for all models.
+markets: of each machine type the one whose price changes most often in the training time, for the twelve types with
+most changes. Bids are the price and a random part of it on top, up to as much again, the same for all models.
 
 Beside RevPred as it is printed, trained with bids on the border (Algorithm 2), stands its network trained with random
-bids. F1 is given at 0.5, as in the paper, and at the threshold that has the best F1 on the last ten days of the training
+bids. F1 is given at 0.5, as in the paper, and at the threshold with the best F1 on the last ten days of the training
 time; that rule is the same for all. Settings of all models were chosen by validation inside the training time.
 
     python benchmarks/_spot_revocation.py [--quick]
@@ -13,15 +13,10 @@ time; that rule is the same for all. Settings of all models were chosen by valid
 
 from __future__ import annotations
 
-import csv
-import gzip
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -31,7 +26,8 @@ from _figures import Figure, print_figures
 from elastune.market.boosted import Boosted
 from elastune.market.features import DAY_S, History, border_bids, random_bids
 from elastune.market.logistic import Logistic
-from elastune.market.prices import Floats, Prices, PriceSeries, split_market
+from elastune.market.price_file import load_prices
+from elastune.market.prices import Floats, Prices, split_market
 from elastune.market.revocation import Revocation
 from elastune.market.revpred import RevPred
 from elastune.market.samples import Samples, asked_samples, labelled
@@ -73,20 +69,6 @@ class Study:
     at_chosen: dict[str, Scores]
     thresholds: dict[str, float]
     by_market: dict[str, dict[str, Scores]]
-
-
-def load(file: Path) -> Prices:
-    found: dict[str, dict[float, float]] = defaultdict(dict)
-    with gzip.open(file, "rt") as lines:
-        for row in csv.DictReader(lines):
-            market = f"{row['instance_type']}/{row['availability_zone']}"
-            found[market][datetime.fromisoformat(row["timestamp"]).timestamp()] = float(row["price_usd_h"])
-    return Prices(
-        {
-            market: PriceSeries(market, np.array(sorted(prices)), np.array([prices[t] for t in sorted(prices)]))
-            for market, prices in found.items()
-        }
-    )
 
 
 def busiest(prices: Prices, until_unix_s: float) -> list[str]:
@@ -181,7 +163,7 @@ def figures(result: Study) -> list[Figure]:
 
 
 def run(quick: bool) -> list[Figure]:
-    prices = load(data_folder(FILE) / FILE)
+    prices = load_prices(data_folder(FILE) / FILE)
     until = min(series.begin_unix_s for series in prices.values()) + TRAIN_DAYS * DAY_S
     markets = list(QUICK) if quick else busiest(prices, until)
     if quick:

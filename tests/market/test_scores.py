@@ -33,8 +33,8 @@ def test_f1_of_never_saying_yes_is_0_and_sure_mistakes_cost_a_finite_amount() ->
 
 def test_a_calibration_curve_compares_what_was_said_with_what_happened() -> None:
     (low, middle, *high) = calibration_curve(LABELS, SAID)
-    assert (low.predicted, low.observed, low.samples) == (pytest.approx(0.1), 0.0, 2)
-    assert (middle.predicted, middle.observed, middle.samples) == (pytest.approx(0.4), 1.0, 1)
+    assert low.predicted == pytest.approx(0.1) and (low.observed, low.samples) == (0.0, 2)
+    assert middle.predicted == pytest.approx(0.4) and (middle.observed, middle.samples) == (1.0, 1)
     assert [each.observed for each in high] == [0.0, 1.0]
     assert calibration_curve(np.array([True]), np.array([1.0]))[0].samples == 1
 
