@@ -18,7 +18,7 @@ from elastune.errors import SpecError
 from elastune.market.boosted import Boosted, inputs
 from elastune.market.exceedance import Exceedance
 from elastune.market.prices import Prices, PriceSeries
-from elastune.market.revocation import MODELS, Revocation, load_revocation, model_class
+from elastune.market.revocation import FORMAT, MODELS, Revocation, load_revocation, model_class
 from elastune.market.samples import asked_samples
 from elastune.market.scores import score
 from elastune.market.trees import from_sklearn
@@ -146,10 +146,13 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
     np.savez(tmp_path / "newer.npz", head=np.array(json.dumps({"format": "elastune revocation 99"})))
+    half = {"format": FORMAT, "model": "boosted", "until_unix_s": 0.0}
+    np.savez(tmp_path / "half.npz", head=np.array(json.dumps(half)), line=np.zeros(2))
     for name, said in (
         ("text", "is no model"),
         ("other.npz", "is no model"),
         ("newer.npz", "another version"),
+        ("half.npz", "missing or damaged"),
         ("none", "cannot be read"),
     ):
         with pytest.raises(SpecError, match=said):

@@ -143,4 +143,7 @@ def load_revocation(path: str | Path, prices: Prices) -> Revocation:
         raise SpecError(f"{path}: is no model; make one with: elastune revocation train") from None
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise SpecError(f"{path}: was written by another version of Elastune; train it again")
-    return model_class(head["model"])._restore(prices, head, arrays)
+    try:
+        return model_class(head["model"])._restore(prices, head, arrays)
+    except (KeyError, TypeError, ValueError, IndexError):
+        raise SpecError(f"{path}: a part of the model is missing or damaged; train it again") from None
