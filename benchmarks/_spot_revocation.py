@@ -151,8 +151,10 @@ def print_study(result: Study, markets: Sequence[str]) -> None:
     first = next(iter(result.at_border.values()))
     print(f"\nbids on the border: {first.positives:.1%} positive, always the same {first.majority:.3f}")
     for name, scores in result.at_border.items():
-        values = (scores.accuracy, scores.f1, scores.log_loss, scores.calibration_error)
-        print("{:24} accuracy {:.3f}, F1 {:.3f}, log loss {:.3f}, ECE {:.3f}".format(name, *values))
+        print(
+            f"{name:24} accuracy {scores.accuracy:.3f}, F1 {scores.f1:.3f}, log loss {scores.log_loss:.3f}, "
+            f"ECE {scores.calibration_error:.3f}"
+        )
     print("\nby market: accuracy and F1 at 0.5, log loss")
     print(f"{'':24}{'positive':>9}{'always no':>10}" + "".join(f"{name:>24}" for name in result.by_market))
     for market in markets:
