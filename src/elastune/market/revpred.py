@@ -10,9 +10,9 @@ Weights φ- and φ+ multiply the odds that are learnt by φ-/φ+, so what undoes
 odds(P) = odds(P̂) φ+/φ-. The paper prints the inverse, which would apply the weights twice; a calibration curve agrees
 with the direction here.
 
-Bids on the border are seldom more than a thousandth above the price, since a price that changes every few minutes does
+Bids on the border are mostly less than a thousandth above the price, since a price that changes every few minutes does
 not change in most of them. What a bid well above the price does is then not in the training: asked about one, the
-network answers much as for the price itself.
+network answers much as for the price itself, and is right only near it.
 """
 
 from __future__ import annotations
