@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -88,12 +89,16 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 
 @each_page
 def test_every_command_and_option_exists(page: Path) -> None:
-    for command, rest in re.findall(
+    for name, rest in re.findall(
         r"(?:^ {4}|`)(?:PYTHONPATH=\S+ )?elastune ([a-z]+)([^`#\n]*)", page.read_text(), re.MULTILINE
     ):
-        assert command in main.commands
-        known = {option for parameter in main.commands[command].params for option in parameter.opts}
-        assert set(re.findall(r"--[a-z]+", rest)) <= known, f"elastune {command}{rest}"
+        assert name in main.commands
+        command = main.commands[name]
+        if isinstance(command, click.Group) and rest.split():
+            assert rest.split()[0] in command.commands, f"elastune {name}{rest}"
+            command = command.commands[rest.split()[0]]
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert set(re.findall(r"--[a-z-]+", rest)) <= known, f"elastune {name}{rest}"
 
 
 def test_the_plan_in_the_readme_is_what_is_printed_and_what_is_paid(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from rich.console import Console
 
 from elastune.errors import ElastuneError, Infeasible, RunFailed, SpecError, StorageError, did_you_mean
 from elastune.results import Result
-from elastune.units import format_duration
+from elastune.units import format_duration, parse_money
 from elastune.worker.log import follow_log, log_path
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ experiment_option = click.option("--experiment", metavar="NAME", help="Only this
 priority_option = click.option(
     "--priority", "priorities", metavar="NAME=NUMBER", multiple=True, help="Of one of several experiments; default: 1."
 )
+prices_argument = click.argument("prices", type=click.Path(path_type=Path))
 run_argument = click.argument("run", type=click.Path(path_type=Path))
 file_argument = click.argument("experiment", type=click.Path(path_type=Path))
 files_argument = click.argument("experiments", type=click.Path(path_type=Path), nargs=-1, required=True)
@@ -250,6 +252,102 @@ def _runs_line(runs: int, shown: bool) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as line:
         task = line.add_task("runs", total=runs)
         yield lambda more: line.advance(task, more)
+
+
+@main.group()
+def revocation() -> None:
+    """How likely a spot machine is taken away within the hour: train a model, judge it, ask it."""
+
+
+@revocation.command("train")
+@prices_argument
+@click.option(
+    "--model",
+    type=click.Choice(["boosted", "revpred", "tributary", "logistic"]),
+    default="boosted",
+    show_default=True,
+    help="Ours, or one of those it is compared with.",
+)
+@click.option("--until", metavar="DATE", help="Train on prices up to then; default: on all.")
+@click.option("--market", "markets", metavar="TYPE/ZONE", multiple=True, help="Only this one; may be repeated.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--save", "file", type=click.Path(path_type=Path), required=True, help="The file to write.")
+@_explained
+def train_revocation(
+    prices: Path, model: str, until: str | None, markets: tuple[str, ...], seed: int, file: Path
+) -> None:
+    """Train a model on PRICES (a CSV file)."""
+    from elastune.market.price_file import load_prices
+    from elastune.market.prices import Prices
+    from elastune.market.revocation import model_class
+
+    kind, known = model_class(model), load_prices(prices)
+    if markets:
+        known = Prices({market: known[market] for market in markets})
+    end_unix_s = max(series.end_unix_s for series in known.values())
+    if not file.parent.is_dir():
+        raise SpecError(f"save={str(file)!r}: there is no folder {file.parent}: make it, or give another file")
+    kind.fit(known, end_unix_s if until is None else _moment("until", until), seed).save(file)
+    click.echo(f"written to {file}")
+
+
+@revocation.command("evaluate")
+@prices_argument
+@click.argument("models", metavar="FILE...", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("--plot", type=click.Path(path_type=Path), help="Folder for a picture of the calibration.")
+@json_option
+@_explained
+def evaluate_revocation(prices: Path, models: tuple[Path, ...], plot: Path | None, as_json: bool) -> None:
+    """Judge the models in FILES by the PRICES that came after their training."""
+    from elastune.market.evaluation import evaluate
+    from elastune.market.price_file import load_prices
+    from elastune.market.revocation import load_revocation
+    from elastune.reporting.revocation import evaluation_dicts, evaluation_table
+
+    if plot is not None:
+        from elastune.reporting.calibration_plots import save_calibration  # says so now where matplotlib is missing
+    known = load_prices(prices)
+    found = evaluate({str(path): load_revocation(path, known) for path in models}, known)
+    pictures = [] if plot is None else [str(path) for path in save_calibration(plot, found)]
+    if as_json:
+        _print({"models": evaluation_dicts(found), "plots": pictures}, True)
+        return
+    Console().print(evaluation_table(found))
+    for path in pictures:
+        click.echo(f"picture: {path}")
+
+
+@revocation.command("predict")
+@prices_argument
+@click.argument("model", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--market", metavar="TYPE/ZONE", required=True, help="The machine type and its zone.")
+@click.option("--max-price", metavar="USD", required=True, help="The most that is paid for an hour.")
+@click.option("--at", metavar="DATE", help="From when on; default: the end of the prices.")
+@json_option
+@_explained
+def predict_revocation(prices: Path, model: Path, market: str, max_price: str, at: str | None, as_json: bool) -> None:
+    """The probability, by the model in a FILE, that the price of a market passes a maximum within the hour."""
+    from elastune.market.price_file import load_prices
+    from elastune.market.revocation import load_revocation
+
+    known = load_prices(prices)
+    end_unix_s = max(series.end_unix_s for series in known.values())
+    at_unix_s = end_unix_s if at is None else _moment("at", at)
+    usd = parse_money(max_price, "max-price")
+    probability = load_revocation(model, known).probability(market, usd, at_unix_s)
+    if as_json:
+        _print({"market": market, "max_price": usd, "at_unix_s": at_unix_s, "probability": probability}, True)
+        return
+    click.echo(f"{probability:.1%}")
+
+
+def _moment(name: str, text: str) -> float:
+    """Seconds since 1970 of a date, with or without a time; in UTC unless it says otherwise."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise SpecError(f"{name}={text!r}: must be a date such as 2016-04-10 or 2016-04-10T12:30") from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 @main.command()

@@ -1,0 +1,93 @@
+"""Predicting revocations from the command line: train, judge, ask, and bad input."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.market.markets import spiky_prices
+
+from elastune.cli import main
+
+MARKET = "m1.large/us-1a"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five days of prices, and two models that were trained on four of them."""
+    folder = tmp_path_factory.mktemp("revocation")
+    lines = ["timestamp,availability_zone,instance_type,price_usd_h"]
+    for market, series in spiky_prices(days=5, markets=2).items():
+        kind, zone = market.split("/")
+        for at, price in zip(series.changed_unix_s.tolist(), series.usd_per_hour.tolist(), strict=True):
+            lines.append(f"{datetime.fromtimestamp(at, UTC).isoformat()},{zone},{kind},{price}")
+    (folder / "prices.csv").write_text("\n".join(lines) + "\n")
+    for model in ("boosted", "logistic"):
+        options = ("--until", "2016-03-04", "--save", str(folder / model))
+        assert call("train", str(folder / "prices.csv"), "--model", model, *options).exit_code == 0
+    return folder
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["revocation", *arguments], env={"COLUMNS": "200"})
+
+
+def refused(*arguments: str) -> str:
+    result = call(*arguments)
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit), "a traceback"
+    return " ".join(result.stderr.split())
+
+
+def test_models_are_judged_by_what_came_after_their_training(folder: Path) -> None:
+    prices, models = str(folder / "prices.csv"), [str(folder / "boosted"), str(folder / "logistic")]
+    shown = call("evaluate", prices, *models, "--plot", str(folder / "plots"))
+    assert shown.exit_code == 0, shown.output
+    assert MARKET in shown.stdout and "calibration error" in shown.stdout
+    assert (folder / "plots" / "calibration.png").stat().st_size > 1000
+    said = json.loads(call("evaluate", prices, *models, "--json").stdout)["models"]
+    assert list(said) == models
+    ours, peer = (each["markets"]["all"] for each in said.values())
+    assert ours["samples"] == peer["samples"] > 200 and ours["positives"] == peer["positives"]
+    assert sum(each["samples"] for each in said[models[0]]["calibration"]) == ours["samples"]
+
+
+def test_a_higher_maximum_price_is_safer(folder: Path) -> None:
+    asked = ("predict", str(folder / "prices.csv"), str(folder / "boosted"), "--market", MARKET, "--json")
+    low, high = (json.loads(call(*asked, "--max-price", usd).stdout) for usd in ("$0.31", "$0.70"))
+    assert low["probability"] > high["probability"]
+    at = json.loads(call(*asked, "--max-price", "0.01", "--at", "2016-03-04T12:30").stdout)
+    assert (at["probability"], at["at_unix_s"]) == (1.0, datetime(2016, 3, 4, 12, 30, tzinfo=UTC).timestamp())
+    assert call(*asked[:-1], "--max-price", "0.01").stdout == "100.0%\n"
+
+
+def test_only_some_markets_may_be_trained_on(folder: Path) -> None:
+    prices, save = str(folder / "prices.csv"), str(folder / "one")
+    options = ("--model", "logistic", "--market", MARKET, "--until", "2016-03-04", "--save", save)
+    assert call("train", prices, *options).exit_code == 0
+    said = json.loads(call("evaluate", prices, save, "--json").stdout)["models"][save]["markets"]
+    assert list(said) == [MARKET, "all"]
+
+
+def test_bad_input_is_explained(folder: Path, tmp_path: Path) -> None:
+    prices, model, save = str(folder / "prices.csv"), str(folder / "boosted"), str(tmp_path / "m")
+    assert "until='soon': must be a date" in refused("train", prices, "--until", "soon", "--save", save)
+    assert "no market has" in refused("train", prices, "--until", "2016-02-29T02:00", "--save", save)
+    assert "there is no folder" in refused("train", prices, "--save", str(tmp_path / "no" / "m"))
+    assert "did you mean" in refused("train", prices, "--market", "m1.lrge/us-1a", "--save", save)
+    assert "boosted" in refused("train", prices, "--model", "best", "--save", save)
+    assert "cannot be read" in refused("evaluate", prices, str(tmp_path / "none"))
+    assert "is no model" in refused("evaluate", prices, prices)
+    asked = ("predict", prices, model, "--market", MARKET)
+    assert "max-price='free'" in refused(*asked, "--max-price", "free")
+    assert "an hour of" in refused(*asked, "--max-price", "1", "--at", "2016-02-29")
+    assert "no prices of it" in refused("predict", prices, model, "--market", "x/y", "--max-price", "1")
+
+
+def test_prices_that_end_with_the_training_leave_nothing_to_judge_by(folder: Path, tmp_path: Path) -> None:
+    prices, save = str(folder / "prices.csv"), str(tmp_path / "m")
+    assert call("train", prices, "--model", "logistic", "--save", save).exit_code == 0
+    assert "train on less with --until" in refused("evaluate", prices, save)
