@@ -274,7 +274,7 @@ def test_machines_that_are_lost_or_never_come_are_replaced_and_the_run_finishes(
     def cluster(now_s: float) -> object:
         made = calm.cluster(now_s)
         for fault in faults:
-            made._at(fault.at_s, made._fault, fault)
+            made.at(fault.at_s, made._fault, fault)
         return made
 
     hit = World(experiment, cluster).run()  # type: ignore[arg-type]
