@@ -24,7 +24,7 @@ from elastune.allocate import Allocator, FirstComeFirstServed
 from elastune.control.controller import Controller
 from elastune.control.party import Party
 from elastune.errors import SpecError
-from elastune.messages import StartedExperiment
+from elastune.messages import Offer, StartedExperiment
 from elastune.planning import Planning
 from elastune.profile.cloud import Cloud
 from elastune.profile.job import JobProfile
@@ -117,7 +117,14 @@ class Experiment:
             "searcher": repr(self.searcher) if "object at" not in repr(self.searcher) else type(self.searcher).__name__,
             "machines": self.machines,
             "devices": self.devices,
+            **self._describe_market(),
         }
+
+    def _describe_market(self) -> dict[str, Any]:
+        """What an hour of each type costs on demand, in the time of the run."""
+        if (market := self.market) is None:
+            return {}
+        return {"market": {name: market.price(Offer(name), 0.0) for name in market.kinds}}
 
     def describe_search(self) -> dict[str, Any]:
         """The part of it that has nothing to do with machines."""

@@ -12,12 +12,16 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 from tests.allocate.planned import planned_tuner
 from tests.control.test_recovery import faults
+from tests.market.test_cloud import priced
 from tests.plan.jobs import clouds, profiles, schedules
 from tests.worlds import world
 
 import elastune as et
+from elastune.algorithm import SpotTune
 from elastune.allocate import FirstComeFirstServed
+from elastune.allocate.cheapest_step import CheapestStep
 from elastune.cluster.simulated import Fault
+from elastune.cluster.workload import Synthetic
 from elastune.profile.cloud import Cloud
 from elastune.profile.job import JobProfile
 from elastune.profile.latency import constant
@@ -188,3 +192,18 @@ def test_every_field_of_the_ledger_is_documented() -> None:
     page = PAGE.read_text("utf-8")
     fields = {"ledger", *found, *found["forecast"], *found["paid_usd"], *found["machines"][0]}
     assert not {name for name in fields if f"`{name}`" not in page}
+
+
+def test_prices_that_change_and_refunds_are_in_the_books() -> None:
+    spikes = [(3000.0 * i + after_s, price) for i in range(40) for after_s, price in ((0.0, 0.2), (2500.0, 0.5))]
+    cloud = priced(spikes, refund_s=3600.0, boot_s=60.0)
+    workload = Synthetic("loss", "min", step_s=900.0)
+    place = world(
+        SpotTune(4, 20), allocator=CheapestStep(cloud, on_demand=False), machines=4, cloud=cloud, workload=workload
+    )
+    view = place.run().view
+    refunded = [use for use in view.machines if use.revoked and use.cost_usd == 0.0]
+    assert refunded and any(use.earlier for use in view.machines)
+    books = assert_balances(view)
+    paid = {each.machine: each.total for each in books.machines}
+    assert all(paid[use.node] == 0.0 for use in refunded)

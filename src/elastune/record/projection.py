@@ -18,6 +18,7 @@ from elastune import cost
 from elastune.cost import MachineUse
 from elastune.errors import SpecError, StorageError, did_you_mean
 from elastune.messages import (
+    AddNode,
     AnyCommand,
     AnyDecision,
     AnyEvent,
@@ -31,9 +32,11 @@ from elastune.messages import (
     Metrics,
     NodeBilled,
     NodeLost,
+    NodeNotice,
     NodePriced,
     NodeReady,
     Note,
+    Offer,
     Planned,
     Record,
     ReleaseNode,
@@ -175,6 +178,10 @@ class RunView:
     """Every plan that was made, and when."""
     chosen: list[tuple[float, Chosen]] = field(default_factory=list)
     """Every machine that was chosen for a trial, and when."""
+    offers: dict[str, Offer] = field(default_factory=dict)
+    """What was asked for, by machine, where machines differ."""
+    noticed: set[str] = field(default_factory=set)
+    """Machines of which it was said that they will be taken away."""
     ready_s: list[float] = field(default_factory=list)
     """When each of `machines` could be used."""
     notes: list[Note] = field(default_factory=list)
@@ -352,6 +359,8 @@ class RunView:
                     self.ready_s.append(math.inf)
                 if isinstance(event, NodeReady):
                     self.ready_s[self._held[event.node]] = min(self.at_s, self.ready_s[self._held[event.node]])
+            case NodeNotice():
+                self.noticed.add(event.node)
             case NodePriced():
                 if (place := self._held.get(event.node)) is not None:
                     self._uses[place] = self._uses[place].repriced(self.at_s, event.price_usd_per_hour)
@@ -387,6 +396,9 @@ class RunView:
         match command:
             case StartTrial():
                 self._starts(command)
+            case AddNode():
+                if isinstance(command.offer, Offer):
+                    self.offers[command.node] = command.offer
             case ResizeTrial():
                 if trial := self.trials.get(command.trial):
                     trial.told_share = command.share

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -58,7 +58,7 @@ def ledger(view: RunView) -> Ledger:
         seconds = max(0.0, busy.to_s - busy.from_s) * busy.share
         device_s[busy.slot.node] += seconds
         if (use := machines.get(busy.slot.node)) is not None:
-            trials[busy.trial] += seconds * _device_rate(use)
+            trials[busy.trial] += seconds * _rate(use) / use.devices
     least_usd = min(NOTHING_OF_TOTAL * view.cost_usd(), NOTHING_USD)
     paid = tuple(
         _paid(use, ready_s, device_s[use.node], least_usd)
@@ -69,17 +69,17 @@ def ledger(view: RunView) -> Ledger:
 
 
 def _paid(use: MachineUse, ready_s: float, busy_device_s: float, least_usd: float) -> Paid:
-    rate = use.price_usd_per_hour / SECONDS_PER_HOUR
-    life_s = max(0.0, use.to_s - use.from_s)
+    rate, life_s = _rate(use), max(0.0, use.to_s - use.from_s)
     booting_s = min(max(0.0, ready_s - use.from_s), life_s)
     training = min(busy_device_s / use.devices, life_s - booting_s) * rate
-    charged = use.cost_usd - use.data_usd
+    data_usd = min(use.data_usd, use.cost_usd)
+    charged = use.cost_usd - data_usd
     amounts = (
         training,
         (life_s - booting_s) * rate - training,
         booting_s * rate,
         max(0.0, charged - life_s * rate),
-        use.data_usd,
+        data_usd,
     )
     return Paid(use.node, *(_above(usd, least_usd) for usd in amounts))
 
@@ -88,8 +88,12 @@ def _above(usd: float, least_usd: float) -> float:
     return 0.0 if abs(usd) < least_usd else usd
 
 
-def _device_rate(use: MachineUse) -> float:
-    return use.price_usd_per_hour / SECONDS_PER_HOUR / use.devices
+def _rate(use: MachineUse) -> float:
+    """Dollars per second on the average, without the minimum; what was refunded cost nothing."""
+    if not use.earlier and not use.revoked:
+        return use.price_usd_per_hour / SECONDS_PER_HOUR
+    life_s = use.to_s - use.from_s
+    return replace(use, minimum_s=0.0, data_usd=0.0).cost_usd / life_s if life_s > 0 else 0.0
 
 
 def ledger_table(view: RunView) -> RenderableType:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from elastune.record.projection import Busy, RunView, TrialView, busy_device_s
 from elastune.reporting.forecast import forecast_dict, forecast_text
+from elastune.reporting.spot import spot_dict, spot_text
 from elastune.reporting.utilisation import utilisation
 from elastune.units import format_device_time, format_duration, format_money
 
@@ -49,6 +50,8 @@ def summary(view: RunView) -> RenderableType:
     grid.add_row("trials", Text(counts_text(view)))
     grid.add_row("time", Text(used_text(format_duration, view.at_s, view.started.deadline_s)))
     grid.add_row("cost", Text(cost_text(view)))
+    if (spot := spot_text(view)) is not None:
+        grid.add_row("spot", Text(spot))
     if (forecast := forecast_text(view)) is not None:
         grid.add_row("forecast", Text(forecast))
     grid.add_row("devices", Text(_devices_text(view)))
@@ -177,6 +180,7 @@ def summary_dict(view: RunView) -> dict[str, Any]:
         "budget_device_s": started.budget_device_s,
         "forecast": forecast_dict(view),
         "machines": len(view.machines),
+        **({} if (spot := spot_dict(view)) is None else {"spot": spot}),
         "busy_device_s": use.busy_device_s,
         "utilisation": use.busy,
         "notes": [{"level": note.level, "text": note.text} for note in view.notes],

@@ -1,0 +1,62 @@
+"""What spot machines have brought is told from the journal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.market.test_cloud import priced
+
+import elastune as et
+from elastune.reporting.spot import spot_dict, spot_text
+
+
+def tuned(folder: Path, refund: bool) -> et.Result:
+    """A price that is above every offer once in fifty minutes."""
+    changes = [(3000.0 * i + after_s, price) for i in range(60) for after_s, price in ((0.0, 0.2), (2500.0, 0.9))]
+    market = et.Spot(
+        types={"a": {"price": 1.0}},
+        prices=priced(changes, "a/z").prices,
+        revocation=None,
+        on_demand=False,
+        refund=refund,
+    )
+    tuner = et.Tuner(
+        None,
+        space={"x": et.uniform(0, 1)},
+        metric="loss",
+        algorithm=et.FIFO(3, 12),
+        market=market,
+        machines=3,
+        storage=folder,
+    )
+    return tuner.simulate(et.Simulation(workload=et.Synthetic("loss", "min", step_s=600.0)))
+
+
+def test_what_was_taken_away_and_refunded_is_counted(tmp_path: Path) -> None:
+    view = tuned(tmp_path, refund=True).view
+    found = spot_dict(view)
+    assert found is not None
+    assert found["taken_away"] >= found["refunded"] > 0 and found["on_demand_machines"] == 0
+    text = spot_text(view)
+    assert text is not None and "taken away" in text and "refunded" in text and "on demand" in text
+
+
+def test_without_a_refund_every_machine_is_paid_for(tmp_path: Path) -> None:
+    view = tuned(tmp_path, refund=False).view
+    found = spot_dict(view)
+    assert found is not None and found["refunded"] == 0 and found["taken_away"] > 0
+    assert found["cost_usd"] == pytest.approx(view.cost_usd())
+    held_h = sum(max(use.to_s - use.from_s, use.minimum_s) for use in view.machines) / 3600
+    assert found["on_demand_usd"] == pytest.approx(held_h * 1.0)
+
+
+def test_what_was_reported_is_not_trained_again(tmp_path: Path) -> None:
+    view = tuned(tmp_path, refund=True).view
+    assert view.retrained == 0
+    assert all(trial.iteration == 12 for trial in view.trials.values())
+
+
+def test_a_run_without_a_market_says_nothing_of_it(tmp_path: Path) -> None:
+    tuner = et.Tuner(None, space={"x": et.uniform(0, 1)}, metric="loss", algorithm=et.FIFO(2, 3), storage=tmp_path)
+    assert spot_dict(tuner.simulate(et.Simulation()).view) is None
