@@ -17,6 +17,7 @@ def tuned(folder: Path, refund: bool) -> et.Result:
     market = et.Spot(
         types={"a": {"price": 1.0}},
         prices=priced(changes, "a/z").prices,
+        begin="1970-01-01T02:00",
         revocation=None,
         on_demand=False,
         refund=refund,
