@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import elastune as et
 from elastune.saving import SavingRule, daly_period_s
 
 costs = st.floats(1e-3, 1e3)
@@ -55,3 +58,17 @@ def test_machines_that_are_taken_away_count_only_if_the_notice_is_too_short() ->
     assert rule.fits(120.0) and rule.period_s(1.0, 120.0) == daly_period_s(1.0, 86400.0)
     assert not rule.fits(121.0)
     assert rule.period_s(1.0, 121.0) == pytest.approx(daly_period_s(1.0, 1 / (1 / 86400 + 1 / 3600)))
+
+
+def test_auto_goes_by_the_market_where_there_is_one(tmp_path: Path) -> None:
+    told: dict[str, Any] = {"space": {"x": et.uniform(0, 1)}, "metric": "loss", "algorithm": et.FIFO(1, 1)}
+    plain = et.Tuner(None, **told, checkpoint_every="auto", storage=tmp_path).experiment.checkpoint_every_s
+    assert plain == SavingRule()
+    market = et.Spot(revocation=None, notice="60s", pace=2.0)
+    spot = et.Tuner(
+        None, **told, checkpoint_every="auto", market=market, storage=tmp_path
+    ).experiment.checkpoint_every_s
+    assert isinstance(spot, SavingRule) and spot.notice_s == 30.0
+    assert 0 < spot.noticed_mean_s < math.inf
+    with pytest.raises(et.SpecError, match="auto"):
+        et.Tuner(None, **told, checkpoint_every="often", storage=tmp_path)

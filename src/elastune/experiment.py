@@ -28,6 +28,7 @@ from elastune.messages import Offer, StartedExperiment
 from elastune.planning import Planning
 from elastune.profile.cloud import Cloud
 from elastune.profile.job import JobProfile
+from elastune.saving import SavingRule
 from elastune.search import GridSearcher, Searcher, make_searcher
 from elastune.space import Space
 from elastune.spec import Limits, Mode, Retention, Settings, Terms, Width, Workers, require_int, to_width
@@ -62,7 +63,7 @@ class Experiment:
     seed: int
     machines: int
     devices: int
-    checkpoint_every_s: float
+    checkpoint_every_s: float | SavingRule
     checkpoints: str | None = None
     workers: Workers = Workers()
     provider: Literal["here", "local"] = "here"
@@ -248,7 +249,7 @@ def make_experiment(
         seed=seed,
         machines=machines,
         devices=devices,
-        checkpoint_every_s=parse_duration(checkpoint_every, "checkpoint_every", zero=True),
+        checkpoint_every_s=_saving(checkpoint_every, market),
         checkpoints=_url(checkpoints),
         allocator=allocator,
         devices_per_trial=width,
@@ -328,6 +329,19 @@ def _check_planning(planning: object, devices_per_trial: object, allocator: obje
         raise SpecError(f"planning and {given}: a plan says how many devices each trial gets; give one of them")
     if price is not None:
         raise SpecError(f"planning and price={price!r}: the price is that of the planned cloud; give it there")
+
+
+def _saving(given: Duration, market: Spot | None) -> float | SavingRule:
+    """How often to save; "auto": as what a checkpoint costs and how often machines are taken away make it best."""
+    if given != "auto":
+        try:
+            return parse_duration(given, "checkpoint_every", zero=True)
+        except SpecError as error:
+            raise SpecError(f'{error}, or "auto"') from None
+    if market is None:
+        return SavingRule()
+    cloud = market.cloud
+    return SavingRule(notice_s=cloud.notice_s / cloud.pace, noticed_mean_s=cloud.mean_life_s() / cloud.pace)
 
 
 def _check_market(

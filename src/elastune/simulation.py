@@ -14,6 +14,7 @@ from elastune.profile.cloud import Cloud
 from elastune.profile.job import JobProfile
 from elastune.profile.latency import constant
 from elastune.profile.scaling import Scaling
+from elastune.saving import SavingRule
 from elastune.spec import Limits, require_number
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ class Simulation:
             faults=self.faults,
             start_s=profile.start if self.start_s is None else self.start_s,
             resize_s=self.resize_s,
-            checkpoint_every_s=experiment.checkpoint_every_s,
+            # Saving takes no time here, so it is best done at every report.
+            checkpoint_every_s=0.0 if isinstance(every := experiment.checkpoint_every_s, SavingRule) else every,
             seed=seed,
             now_s=start_s,
             cloud=experiment.market,

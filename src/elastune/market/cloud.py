@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import median
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from elastune.market.prices import Floats, Prices, PriceSeries
 from elastune.messages import Offer
 from elastune.spec import require_int, require_number
 
-HOUR_S = 3600.0
+HOUR_S, WEEK_S = 3600.0, 7 * 86_400.0
+BID = 1.25
 ROUNDING_S = 1e-3
 """What is due but for rounding has happened."""
 NO_END = 1 << 30
@@ -128,6 +130,19 @@ class PlayedCloud:
             return self.capacity[market].spot_usd_per_hour
         now = self.unix_s(at_s)
         return self._series(market).mean(now - past_s, now)
+
+    def mean_life_s(self) -> float:
+        """How long a spot machine has lasted in the week before the run, in the time of the market: the median over
+        its kinds, offered a quarter more than the price when it was taken.
+        """
+        lives = []
+        for market in self.kinds.keys() - self.capacity.keys():
+            series, now = self._series(market), self.begin_unix_s
+            begins = np.linspace(max(series.begin_unix_s, now - WEEK_S), now, 50, endpoint=False)
+            ends = [min(series.first_above(BID * series.at(begin), begin), now) for begin in begins]
+            ended = sum(end < now for end in ends)
+            lives.append(float(sum(ends) - sum(begins)) / ended if ended else math.inf)
+        return median(lives) if lives else math.inf
 
     def available(self, market: str, at_s: float) -> int:
         """How many spot machines could be had, as many as are wanted where only the price counts."""
