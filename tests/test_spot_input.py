@@ -1,0 +1,84 @@
+"""What cannot be asked of a market is refused with the name, the value and what to do, before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+import elastune as et
+from elastune.cli import main
+
+ROWS = "timestamp,availability_zone,instance_type,price_usd_h\n"
+GOOD = ROWS + "".join(f"2016-03-{day:02d}T00:00:00Z,z,a,0.{day:02d}\n" for day in range(1, 29))
+
+CASES: dict[str, tuple[Any, str]] = {
+    "another market": ("spott", "did you mean 'spot'"),
+    "an unknown field": ({"type": ["m5.xlarge"]}, "did you mean 'types'"),
+    "no types": ({"types": []}, "types=[]"),
+    "one type as a text": ({"types": "m5.xlarge"}, "types='m5.xlarge'"),
+    "a type that is not in the catalog": ({"types": ["m5.xlargo"]}, "did you mean 'm5.xlarge'"),
+    "a price that is none": ({"types": {"a": {"price": "cheap"}}}, "types.a.price='cheap'"),
+    "an unknown field of a type": ({"types": {"a": {"cost": 1}}}, "price and speed"),
+    "a speed of nothing": ({"types": {"m5.xlarge": {"speed": 0}}}, "speed=0"),
+    "another policy": ({"policy": "cheapest"}, "did you mean 'cheapest-step'"),
+    "no file of prices": ({"prices": "none.csv"}, "none.csv"),
+    "a type without prices": ({"types": {"b": {"price": 1}}, "prices": "good.csv"}, "'b'"),
+    "negative prices": ({"types": {"a": {"price": 1}}, "prices": "negative.csv"}, "-0.5"),
+    "a date that is none": ({"types": {"a": {"price": 1}}, "prices": "good.csv", "begin": "soon"}, "begin='soon'"),
+    "a date without prices": (
+        {"types": {"a": {"price": 1}}, "prices": "good.csv", "begin": "2020-01-01"},
+        "2016-03-28",
+    ),
+    "a refund that is no yes or no": ({"refund": "maybe"}, "refund='maybe'"),
+    "a notice that is none": ({"notice": "-1s"}, "notice='-1s'"),
+    "a pace of nothing": ({"pace": 0}, "pace=0"),
+    "an unknown model": ({"revocation": "bosted"}, "bosted"),
+    "a policy without its deadline": ({"policy": "never-late"}, "deadline"),
+}
+
+
+def refused(tmp_path: Path, market: Any, **more: Any) -> str:
+    (tmp_path / "good.csv").write_text(GOOD)
+    (tmp_path / "negative.csv").write_text(GOOD + "2016-03-29T00:00:00Z,z,a,-0.5\n")
+    fields = {
+        "space": {"lr": {"uniform": [0, 1]}},
+        "metric": "loss",
+        "algorithm": {"FIFO": {"n": 2, "R": 3}},
+        "cluster": {"market": market},
+        **more,
+    }
+    path = tmp_path / "exp.yaml"
+    path.write_text(yaml.safe_dump(fields))
+    result = CliRunner().invoke(main, ["simulate", str(path), "--storage", str(tmp_path / "runs")])
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output and not (tmp_path / "runs").exists()
+    return " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_market_that_cannot_be_is_refused(case: str, tmp_path: Path) -> None:
+    market, said = CASES[case]
+    assert said in refused(tmp_path, market)
+
+
+def test_what_the_market_says_itself_is_not_said_again(tmp_path: Path) -> None:
+    market = {"revocation": None}
+    assert "market and price" in refused(tmp_path, market, price="$1")
+    cluster = {"market": market, "devices": 4}
+    assert "devices=4" in refused(tmp_path, market, cluster=cluster)
+    assert "market and allocator" in refused(tmp_path, market, cluster={"market": market, "allocator": "Fluid"})
+    assert "SEER" in refused(tmp_path, market, algorithm={"SEER": {}}, deadline="1h", budget="$5")
+
+
+def test_a_deadline_is_not_promised_where_it_cannot_be(tmp_path: Path) -> None:
+    said = refused(tmp_path, {"revocation": None}, algorithm={"ASHA": {"n": 9, "r": 1, "R": 9}}, deadline="1h")
+    assert "ASHA does not say before the run how much it trains" in said
+
+
+def test_a_market_is_an_object(tmp_path: Path) -> None:
+    with pytest.raises(et.SpecError, match="must be a Spot"):
+        et.Tuner(None, space={"x": et.uniform(0, 1)}, metric="loss", algorithm=et.FIFO(1), market="spot")  # type: ignore[arg-type]
