@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from elastune.allocate.base import Steps
 from elastune.allocate.concurrency import MOST, Concurrency
 from elastune.allocate.overheads import Overheads
+from elastune.allocate.pace import Pace
 from elastune.profile.scaling import Scaling
 
 SCALES = Overheads((1.0, 1.7), Scaling({1: 1, 2: 1.9, 4: 3.4}), 4)
@@ -54,6 +56,18 @@ def test_devices_that_would_be_left_over_count() -> None:
 
 def test_a_width_for_which_there_are_no_longer_enough_devices_is_given_up() -> None:
     concurrency = Concurrency(width=4, trained_s=500.0)
-    assert not concurrency.may_help(4, 2, SCALES)
+    assert not concurrency.may_help(4, 2, Pace(4, 4))
     concurrency.choose(1000.0, 2, SCALES, USABLE)
     assert concurrency.width <= 2
+
+
+def test_a_width_that_has_disappointed_is_not_tried_for_ever_where_steps_vary() -> None:
+    concurrency, pace = Concurrency(trained_s=500.0), Pace(1, 8)
+    concurrency.choose(1000.0, 8, pace.overheads, USABLE)
+    assert concurrency.may_help(2, 8, pace)
+    pace.meet("t", {})
+    for width in (1, 2):
+        for k in range(6):
+            pace.stepped(Steps("t", width, 1, 2.0 ** (-1) ** k, False))
+    assert pace.next_wider == 2, "it is not known for certain"
+    assert not concurrency.may_help(2, 8, pace)

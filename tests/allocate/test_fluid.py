@@ -164,6 +164,13 @@ def test_trials_that_come_one_by_one_go_on_where_a_machine_has_gone() -> None:
     assert session.view.status == "succeeded"
 
 
+def test_no_device_is_kept_for_a_try_and_none_begins_wide_before_there_is_anything_to_compare_with() -> None:
+    session = run(ASHA(81, 1, 81, 3), Fluid(most_packed=1), USUAL, workload=ByMomentum())
+    begun = list(starts(session).values())
+    assert {slots for slots, _ in begun[:16]} == {1}
+    assert any(slots > 1 for _, slots, _ in resizes(session)), "who has steps to compare with is tried"
+
+
 class FixedWidth(Group):
     def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
         return [tuple(msgspec.structs.replace(each, width=2) for each in group) for group in super().more(free, at_s)]

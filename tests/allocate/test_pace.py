@@ -135,3 +135,31 @@ def test_what_was_known_before_the_run_stays_known_when_steps_vary_more_than_was
     for k in range(8):
         pace.stepped(Steps("t0", 1, 1, 1.0 + 0.19 * (-1) ** k, False))
         assert pace.to_try is None
+
+
+def test_nobody_is_taken_to_be_more_times_as_fast_as_it_has_devices() -> None:
+    """The first steps of a trial happened to be slow ones: two devices would seem to make it four times as fast."""
+    pace = made()
+    steps(pace, "t0", 4.0, 4)
+    steps(pace, "t0", 1.0, 4, width=2)
+    assert pace.overheads.speedups(2) <= 2
+
+
+def test_where_steps_vary_much_a_few_of_them_do_not_outweigh_the_guess() -> None:
+    def speed(varying: float) -> float:
+        pace = made()
+        for k in range(30):
+            pace.stepped(Steps("t0", 1, 1, 1.0 * varying ** (-1) ** k, False))
+        for k in range(4):
+            pace.stepped(Steps("t0", 2, 1, 1.0, k == 0))
+        return pace.hoped(2, 1.9)
+
+    assert 1.0 < speed(1.01) < 1.25 < 1.4 < speed(2.0)
+
+
+def test_the_more_was_seen_of_a_width_that_is_not_known_yet_the_less_hope_counts() -> None:
+    pace = made()
+    steps(pace, "t0", 1.0, 3)
+    assert pace.hoped(2, 1.9) == pytest.approx(1.9)
+    steps(pace, "t0", 1.0, 4, width=2)
+    assert 1.0 < pace.hoped(2, 1.9) < 1.6

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from elastune.allocate.overheads import Overheads
+from elastune.allocate.pace import Pace
 from elastune.spec import Width
 
 MOST = 1 / 3
@@ -58,8 +59,9 @@ class Concurrency:
         speed = 1 / overheads.factor(width) if speed is None else speed
         return (1 - self.training) * n / (n // width * speed) + self.training / speed
 
-    def may_help(self, width: Width, n: int, overheads: Overheads) -> bool:
-        """Whether a width that was not tried could be better than what trials have, if it goes well."""
+    def may_help(self, width: Width, n: int, pace: Pace) -> bool:
+        """Whether a width that is not known yet could be better than what trials have, if it goes well."""
         before = width // 2 if width > 1 else Fraction(1, width.denominator - 1)
-        hoped = HOPED_FOR["spread" if width > 1 else "packed"] / overheads.factor(before)
-        return self.takes(width, n, overheads, hoped) < (1 - GAIN) * self.takes(self.width, n, overheads)
+        best = HOPED_FOR["spread" if width > 1 else "packed"] / pace.overheads.factor(before)
+        hoped = pace.hoped(width, best)
+        return self.takes(width, n, pace.overheads, hoped) < (1 - GAIN) * self.takes(self.width, n, pace.overheads)

@@ -75,6 +75,8 @@ class Fluid(Allocator):
         """Devices, and the most that any trial is on."""
         self._tried: dict[str, set[str]] = {}
         """Of every experiment those that are packed on one device to see what that costs."""
+        self._able: set[str] = set()
+        """The experiments with a trial that can be tried on more devices: it has steps to compare with."""
         self._one_by_one: dict[str, Concurrency] = {}
         """Of the experiments whose trials come one by one, and not in groups that are to be done together."""
 
@@ -106,9 +108,9 @@ class Fluid(Allocator):
         for name, concurrency in self._one_by_one.items():
             pace, n = self._paces[name], self._n
             wider, narrower = pace.next_wider, pace.to_try
-            if wider is not None and not self.as_published and concurrency.may_help(wider, n, pace.overheads):
-                return 0 if self._widest >= wider else -(wider // 2)
-            if narrower is not None and concurrency.may_help(narrower, n, pace.overheads):
+            if wider is not None and not self.as_published and concurrency.may_help(wider, n, pace):
+                return -(wider // 2) if self._widest < wider and name in self._able else 0
+            if narrower is not None and concurrency.may_help(narrower, n, pace):
                 return int(len(self._tried.get(name, ())) < narrower.denominator)
         return 0
 
@@ -248,13 +250,23 @@ class Fluid(Allocator):
             tried.add(still[0])
 
     def _try_spreading(self, share: Share, widths: dict[str, Width]) -> None:
-        """Where devices are only idle because one trial fewer was asked for: the longest gets them."""
-        wider, idle = share.pace.next_wider, share.idle - sum(math.ceil(widths.get(t, 0)) for t in share.waiting)
-        if wider is None or idle < 1 or self.as_published:
+        """Where devices are only idle because one trial fewer was asked for, the longest gets them. Who begins is not
+        begun wider for that: there would be nothing to compare with.
+        """
+        self._able.discard(share.name)
+        wider = share.pace.next_wider
+        if wider is None or self.as_published:
             return
-        able = [t for t in share.running if widths[t] == share.view.widths[t] >= 1 and share.pace.knows(t)]
-        able = [t for t in able if widths[t] + idle >= wider > widths[t] and (share.view.left(t) or 0) >= WORTH_TRYING]
+        left = {trial: share.view.left(trial) or 0 for trial in share.running}
+        able = [t for t in share.running if 1 <= widths[t] == share.view.widths[t] < wider and share.pace.knows(t)]
+        able = [t for t in able if left[t] >= WORTH_TRYING]
         if able:
+            self._able.add(share.name)
+        if able and self.extra < 0 and share.idle <= len(share.waiting) + wider // 2:
+            widths |= {trial: min(widths[trial], 1) for trial in share.waiting if trial in widths}
+        idle = share.idle - sum(math.ceil(widths.get(t, 0)) for t in share.waiting)
+        able = [t for t in able if widths[t] + idle >= wider]
+        if idle >= 1 and able:
             widths[max(able, key=lambda trial: share.times([trial]))] = wider
 
     def _fit(self, widths: dict[str, Width], view: View) -> None:

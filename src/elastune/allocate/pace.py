@@ -25,6 +25,8 @@ TELLING, SURE = 2.0, 0.1
 takes more of them."""
 USUAL_NOISE = 0.05
 """How much steps of a trial are thought to vary before it is seen."""
+USUAL_ERROR = 0.25
+"""How far what widths are worth is from what is guessed, as a logarithm: the guess counts against steps that vary."""
 FIRST = 0.25
 """What a first step counts for, which has the beginning in it."""
 BEFORE = 2.0
@@ -202,7 +204,9 @@ class Pace:
                 break
             slowdowns.append(math.exp(self._logs[-k]))
         slowdowns = slowdowns[: most_packed(slowdowns, PACKING)]
-        speedups = {1: 1.0} | {w: math.exp(-log_s) for w, log_s in self._logs.items() if w > 1 and self._knows(w)}
+        speedups = {1: 1.0} | {
+            w: min(w, math.exp(-log_s)) for w, log_s in self._logs.items() if w > 1 and self._knows(w)
+        }
         speedups = {w: speedups[w] for w in sorted(speedups)}
         d = widest(speedups, SPREADING)
         if d == max(speedups) and d < self.widest:  # nothing has stopped it yet
@@ -212,8 +216,14 @@ class Pace:
             d = widest(speedups, SPREADING)
         return Overheads(tuple(slowdowns), Scaling(speedups), min(d, self.widest))
 
+    def hoped(self, width: Width, hoped: float) -> float:
+        """How fast a trial may be at a width that is not known yet, by what was seen of it: a step counts as much as
+        what is hoped for, so that where steps vary and nothing is ever certain, what helps little is let be.
+        """
+        self._refresh()
+        return self._so_far(-width.denominator if width < 1 else int(width), hoped)
+
     def _so_far(self, mode: int, hoped: float) -> float:
-        """A speed-up that is not known yet, by what was seen of it: a step counts as much as what is hoped for."""
         seen = self._weights.get(mode, 0.0)
         return math.exp(-(seen * self._log(mode) - math.log(hoped)) / (seen + 1))
 
@@ -275,13 +285,15 @@ class Pace:
         pairs = [(pair, weight, mean) for pair, (weight, mean) in self._left.items()]
         for trial in self._trials.values():
             pairs += _told_by(trial)
-        enough = 2 * self._noise[1] / self._noise[0] / SURE**2
+        noise = self._noise[1] / self._noise[0]
+        enough = 2 * noise / SURE**2
         self._enough, before = max(TELLING, enough), max(BEFORE, enough)
         pairs += [((mode, 1), before, -math.log(speed)) for mode, speed in self.before.items()]
         seen = {mode for trial in self._trials.values() for mode in trial.means}
         modes = sorted(seen.union(mode for pair, _, _ in pairs for mode in pair) - {1})
         place = {mode: index for index, mode in enumerate(modes)}
-        matrix, right = np.eye(len(modes)) * 1e-6, np.array([1e-6 * _guess(mode) for mode in modes])
+        trust = [1e-6 if mode in self.before else noise / USUAL_ERROR**2 for mode in modes]
+        matrix, right = np.diag(trust), np.array([each * _guess(mode) for each, mode in zip(trust, modes, strict=True)])
         self._weights = {mode: sum(self._begun_at(mode)) for mode in modes}
         for (x, y), weight, difference in pairs:
             for one, other, sign in ((x, y, 1.0), (y, x, -1.0)):
