@@ -1,0 +1,205 @@
+"""Spot machines with a deadline: the run ends in time whatever the market does, and costs what spot machines cost where
+they stay.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.market.test_cloud import priced
+from tests.worlds import Session, World, assert_sound, world
+
+from elastune import messages as m
+from elastune.algorithm import FIFO, Algorithm, Hyperband, SpotTune, SuccessiveHalving
+from elastune.allocate.in_time import MARGIN, InTime
+from elastune.cluster.workload import Synthetic, hash_unit
+from elastune.market.cloud import Capacity, Kind, PlayedCloud
+from elastune.market.late import LastMoment, LatePolicy, UniformProgress
+from elastune.market.never_late import NeverLate
+from elastune.messages import Config, Offer
+from elastune.spec import Terms
+
+POLICIES: list[type[LatePolicy]] = [LastMoment, UniformProgress, NeverLate]
+ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
+    "FIFO": lambda: FIFO(7, 20),
+    "FIFO, two at once": lambda: FIFO(5, 20, max_concurrent=2),
+    "SuccessiveHalving": lambda: SuccessiveHalving(n=9, r=4, R=36, eta=3),
+    "Hyperband": lambda: Hyperband(R=27, r=3, eta=3),
+    "SpotTune": lambda: SpotTune(n=6, R=30, theta=0.6, mcnt=2),
+}
+ALWAYS, NEVER = [9.0], [0.0]
+GAP_S, START_S, SAVED_S = 120.0, 5.0, 60.0
+
+
+class Uneven(Synthetic):
+    """Steps take up to 4% longer than the shortest."""
+
+    def __init__(self, step_s: float, uneven: float = 0.04) -> None:
+        super().__init__("loss", "min", step_s=step_s)
+        self._uneven = uneven
+
+    def step_s(self, config: Config, iteration: int) -> float:
+        return super().step_s(config, iteration) * (1 + self._uneven * hash_unit(config, iteration))
+
+
+class Brief(PlayedCloud):
+    """Every spot machine is taken away a little after it was asked for; there is always another."""
+
+    life_s = 0.0
+
+    def taken_s(self, offer: Offer, at_s: float) -> float:
+        return at_s + self.life_s if offer.market == "spot" else math.inf
+
+
+def cloud(counts: Sequence[float], boot_s: float = 60.0, notice_s: float = 0.0, life_s: float | None = None) -> PlayedCloud:
+    trace = Capacity(GAP_S, np.array(counts, dtype=float), 0.3)
+    if life_s is None:
+        return PlayedCloud({"a": Kind(1.0)}, capacity={"a": trace}, boot_s=boot_s, notice_s=notice_s)
+    kind = type("Lives", (Brief,), {"life_s": life_s})
+    made: PlayedCloud = kind({"a": Kind(1.0)}, capacity={"a": trace}, boot_s=boot_s, notice_s=notice_s)
+    return made
+
+
+def enough_s(market: PlayedCloud, algorithm: Algorithm, machines: int, step_s: float) -> float:
+    """The shortest deadline that is promised: the run on demand with steps that take 10% longer; a spot machine tried
+    in vain and a change to on-demand machines, with all that may be lost.
+    """
+    allocator = in_time(market, algorithm, 1.0, machines)
+    at_once = min(machines, algorithm.max_concurrent or machines)
+    run_s = allocator._play([], [], step_s, at_once)
+    return 1.1 * run_s + 2 * allocator.changeover_s + 3 * step_s + SAVED_S + market.notice_s
+
+
+def in_time(
+    market: PlayedCloud,
+    algorithm: Algorithm,
+    deadline_s: float,
+    machines: int,
+    policy: type[LatePolicy] = NeverLate,
+) -> InTime:
+    stages = algorithm.stages()
+    assert stages is not None
+    return InTime(market, stages, deadline_s, START_S, policy, SAVED_S)
+
+
+def run_of(
+    market: PlayedCloud,
+    algorithm: str,
+    machines: int,
+    step_s: float,
+    times: float = 1.0,
+    policy: type[LatePolicy] = NeverLate,
+    uneven: float = 0.04,
+) -> World:
+    """With a deadline of so many times what is promised."""
+    made = ALGORITHMS[algorithm]()
+    deadline_s = times * enough_s(market, made, machines, step_s * (1 + uneven))
+    return world(
+        made,
+        cloud=market,
+        allocator=in_time(market, made, deadline_s, machines, policy),
+        workload=Uneven(step_s, uneven),
+        deadline_s=deadline_s,
+        machines=machines,
+        start_s=START_S,
+        checkpoint_every_s=SAVED_S,
+    )
+
+
+def assert_in_time(session: Session, machines: int, step_s: float) -> None:
+    view = session.view
+    assert_sound(session)
+    assert view.status == "succeeded", view.reason
+    assert_little_is_trained_twice(session.records, step_s)
+    assert_no_more_train_than_may(session.records, machines)
+
+
+def assert_little_is_trained_twice(records: Sequence[m.Record], step_s: float) -> None:
+    """A trial goes on where it was saved last, and it is saved as often as it should be."""
+    reported: dict[str, int] = {}
+    for record in records:
+        for event in record.events:
+            if isinstance(event, m.TrialReported):
+                reported[event.trial] = max(event.iteration, reported.get(event.trial, 0))
+        for command in record.commands:
+            if isinstance(command, m.StartTrial):
+                again = reported.get(command.trial, 0) - command.iteration
+                assert again * step_s <= SAVED_S, f"{command.trial} trains {again} steps again"
+
+
+def assert_no_more_train_than_may(records: Sequence[m.Record], machines: int) -> None:
+    """Besides those that have been told to leave; and no machine is held that none of them has use for."""
+    training: set[str] = set()
+    held: set[str] = set()
+    for record in records:
+        for event in record.events:
+            match event:
+                case m.TrialPaused() | m.TrialReturned() | m.TrialLost() | m.TrialFailed():
+                    training.discard(event.trial)
+                case m.NodeLost():
+                    held.discard(event.node)
+        for command in record.commands:
+            match command:
+                case m.StartTrial():
+                    training.add(command.trial)
+                case m.PauseTrial() | m.StopTrial():
+                    training.discard(command.trial)
+                case m.AddNode():
+                    held.add(command.node)
+                case m.ReleaseNode():
+                    held.discard(command.node)
+        lost = sum(isinstance(event, m.NodeLost) for event in record.events)
+        assert len(training) <= machines + lost
+        assert len(held) <= 3 * machines
+
+
+def asked(session: Session, market: str) -> int:
+    return sum(
+        isinstance(command, m.AddNode) and isinstance(command.offer, Offer) and command.offer.market == market
+        for command in session.commands
+    )
+
+
+@st.composite
+def markets(draw: st.DrawFn) -> PlayedCloud:
+    """Nobody has to be kind: machines go when they have just begun, for good, or one after the other."""
+    boot_s, notice_s = draw(st.sampled_from([0.0, 60.0, 360.0])), draw(st.sampled_from([0.0, 30.0, 120.0]))
+    if draw(st.booleans()):
+        return cloud(ALWAYS, boot_s, notice_s, life_s=draw(st.floats(1.0, 2 * boot_s + 300.0)))
+    rng = random.Random(draw(st.integers(0, 1 << 30)))
+    most, stays = draw(st.integers(1, 6)), draw(st.floats(0.1, 0.99))
+    counts = [float(rng.randint(0, most))]
+    for _ in range(400):
+        counts.append(counts[-1] if rng.random() < stays else float(rng.choice([0, rng.randint(0, most)])))
+    return cloud(draw(st.sampled_from([counts, ALWAYS, NEVER])), boot_s, notice_s)
+
+
+class Drawn:
+    """What the property is tested with."""
+
+    market = markets()
+    algorithm = st.sampled_from(sorted(ALGORITHMS))
+    machines = st.integers(1, 6)
+    step_s = st.floats(2.0, 600.0)
+    times = st.floats(1.0, 3.0)
+    policy = st.sampled_from(POLICIES)
+
+
+def _never_late(
+    market: PlayedCloud, algorithm: str, machines: int, step_s: float, times: float, policy: type[LatePolicy]
+) -> None:
+    session = run_of(market, algorithm, machines, step_s, times, policy).run()
+    assert_in_time(session, machines, step_s)
+
+
+DRAWN = given(Drawn.market, Drawn.algorithm, Drawn.machines, Drawn.step_s, Drawn.times, Drawn.policy)
+test_it_is_in_time_whatever_the_market_does = settings(max_examples=30, derandomize=True, deadline=None)(DRAWN(_never_late))
+test_it_is_in_time_in_many_markets = pytest.mark.slow(
+    settings(max_examples=1000, derandomize=True, deadline=None)(DRAWN(_never_late))
+)
