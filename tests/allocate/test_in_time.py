@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.market.test_cloud import priced
 from tests.worlds import Session, World, assert_sound, world
@@ -57,7 +57,9 @@ class Brief(PlayedCloud):
         return at_s + self.life_s if offer.market == "spot" else math.inf
 
 
-def cloud(counts: Sequence[float], boot_s: float = 60.0, notice_s: float = 0.0, life_s: float | None = None) -> PlayedCloud:
+def cloud(
+    counts: Sequence[float], boot_s: float = 60.0, notice_s: float = 0.0, life_s: float | None = None
+) -> PlayedCloud:
     trace = Capacity(GAP_S, np.array(counts, dtype=float), 0.3)
     if life_s is None:
         return PlayedCloud({"a": Kind(1.0)}, capacity={"a": trace}, boot_s=boot_s, notice_s=notice_s)
@@ -199,7 +201,6 @@ def _never_late(
 
 
 DRAWN = given(Drawn.market, Drawn.algorithm, Drawn.machines, Drawn.step_s, Drawn.times, Drawn.policy)
-test_it_is_in_time_whatever_the_market_does = settings(max_examples=30, derandomize=True, deadline=None)(DRAWN(_never_late))
-test_it_is_in_time_in_many_markets = pytest.mark.slow(
-    settings(max_examples=1000, derandomize=True, deadline=None)(DRAWN(_never_late))
-)
+USUAL = settings(derandomize=True, deadline=None, phases=[Phase.generate])
+test_it_is_in_time_whatever_the_market_does = settings(USUAL, max_examples=30)(DRAWN(_never_late))
+test_it_is_in_time_in_many_markets = pytest.mark.slow(settings(USUAL, max_examples=1000)(DRAWN(_never_late)))

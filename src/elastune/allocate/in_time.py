@@ -12,6 +12,7 @@ where they are.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
@@ -62,7 +63,7 @@ class InTime(Allocator):
         self._policy_class = policy
         self._policy: LatePolicy | None = None
         self._steps: dict[str, tuple[float, int]] = {}
-        """How long a step of each trial takes, and the mean of how many that is; 0: with the start of the trial."""
+        """How long a step of each trial takes, and the mean of how many that is; 0: of the first after a start."""
         self._seen: set[str] = set()
         self._begun_with: Counter[int] = Counter()
         """How many trials were seen of each stage."""
@@ -71,8 +72,12 @@ class InTime(Allocator):
         self._since: dict[str, tuple[int, float]] = {}
         """Of the trials that train: the iterations that are left, and since when."""
         self._pool: dict[str, int] = {}
-        self._tried = 0
-        """Spot machines that were asked for before a step was measured."""
+        self._asked = (0, 0.0)
+        """How many spot machines were held after the last allocation, and when that was."""
+        self._lost_s = -math.inf
+        """When the last one was lost."""
+        self._shunned_s = -math.inf
+        """Until then no more are asked for, because they go as soon as they have come."""
         self._most = 1
 
     def setup(self, terms: Terms) -> None:
@@ -87,7 +92,8 @@ class InTime(Allocator):
         return self.cloud.boot_s / self.cloud.pace + self.start_s
 
     def stepped(self, steps: Steps) -> bool:
-        step_s = steps.seconds / steps.number
+        seconds = max(steps.seconds - self.start_s, 0.1 * steps.seconds) if steps.first else steps.seconds
+        step_s = seconds / steps.number
         if steps.trial not in self._steps:
             self._steps[steps.trial] = step_s, 0 if steps.first else 1
             return len(self._steps) == 1
@@ -103,15 +109,16 @@ class InTime(Allocator):
         self._note(view, at_s)
         present = [*view.widths, *view.waiting, *view.failed()]
         needed = self._needed(view, present)
-        held = dict(zip((SPOT, ON_DEMAND), self._machines(view, present, needed, at_s), strict=True))
-        spot = self._cheapest(at_s)
-        widths = self._places(view, held, at_s)
+        spot, on_demand = self._machines(view, present, needed, at_s)
+        self._asked = spot, at_s
+        held = {SPOT: spot, ON_DEMAND: on_demand}
+        widths = self._places(view, held, needed, at_s)
         return Target(
             held,
             widths,
             None if at_s >= self.deadline_s - WAITED else min(at_s + self.check_s, self.deadline_s),
             pools=dict(self._pool),
-            offers={SPOT: spot, ON_DEMAND: Offer(self.type)},
+            offers={SPOT: self._cheapest(at_s), ON_DEMAND: Offer(self.type)},
         )
 
     def _note(self, view: View, at_s: float) -> None:
@@ -145,15 +152,17 @@ class InTime(Allocator):
         spot, on_demand = len(view.machines(SPOT)), len(view.machines(ON_DEMAND))
         choice = self._choose(view, present, at_s)
         if choice == "spot":
-            self._tried = needed
-            return needed, min(on_demand, max(0, needed - spot))
+            wanted = needed if at_s >= self._shunned_s else min(needed, spot + len(view.awaited(SPOT)))
+            return wanted, min(on_demand, max(0, needed - spot))
         if choice == "only on-demand":
             return min(spot, max(0, needed - on_demand)), needed
         kept = min(spot, needed)
         return kept, needed - kept if choice == "on-demand" else 0
 
-    def _places(self, view: View, held: dict[int, int], at_s: float) -> dict[str, Width]:
-        """Trials stay where they are while there is a machine for them; those that wait go where one is free."""
+    def _places(self, view: View, held: dict[int, int], needed: int, at_s: float) -> dict[str, Width]:
+        """Trials stay where they are while there is a machine for them; those that wait go where one is free. Who has
+        to leave its machine has a place elsewhere: nobody else begins there.
+        """
         leaving, machines = set(view.leaving()), {pool: view.machines(pool) for pool in held}
         room = {pool: min(held[pool], len(machines[pool])) for pool in held}
         width = self.cloud.kind(self.type).devices
@@ -164,7 +173,7 @@ class InTime(Allocator):
                 room[pool] -= 1
                 widths[trial] = width
         free = {pool: min(room[pool], sum(not machine.trials for machine in machines[pool])) for pool in held}
-        for trial in sorted(view.waiting, key=self._order):
+        for trial in sorted(view.waiting, key=self._order)[: max(0, needed - len(view.widths))]:
             pool = ON_DEMAND if free[ON_DEMAND] > 0 else SPOT
             if free[pool] <= 0:
                 break
@@ -182,12 +191,15 @@ class InTime(Allocator):
     def _choose(self, view: View, present: Sequence[str], at_s: float) -> str:
         """What the policy chooses; or only on-demand machines, where nothing else is in time for certain."""
         spot, on_demand = view.machines(SPOT), view.machines(ON_DEMAND)
-        available = self._available(at_s)
+        lost = self._lost(view, at_s)
+        available = self._available(at_s) and at_s >= self._shunned_s
         if not self._steps:
-            lost = len(spot) + len(view.awaited(SPOT)) < self._tried
-            return "spot" if available and not lost and not on_demand else "only on-demand"
+            tried = self._lost_s > -math.inf or on_demand or view.awaited(ON_DEMAND)
+            return "spot" if available and not tried else "only on-demand"
         work_s = self._work_s(view, present, at_s)
         policy = self._policy_for(work_s, at_s)
+        if lost:
+            policy.observe(at_s, False)
         policy.observe(at_s, available)
         held, starting_s = self._held(view, at_s)
         left_s = max(0.0, self.deadline_s - at_s)
@@ -198,6 +210,18 @@ class InTime(Allocator):
         if left_s - work_s < least_s:
             return "only on-demand"
         return policy.choose(Situation(at_s, work_s, left_s, held, available or bool(spot), starting_s))
+
+    def _lost(self, view: View, at_s: float) -> bool:
+        """Whether a spot machine was lost since the last time. Where that happens all the time none is asked for until
+        the next check: every start is paid for.
+        """
+        asked, asked_s = self._asked
+        if at_s <= asked_s or len(view.machines(SPOT)) + len(view.awaited(SPOT)) >= asked:
+            return False
+        if at_s - self._lost_s < self.changeover_s + self.check_s:
+            self._shunned_s = at_s + self.check_s
+        self._lost_s = at_s
+        return True
 
     def _held(self, view: View, at_s: float) -> tuple[Held, float]:
         """What is there or about to be, and in how long it is of use."""
@@ -232,14 +256,15 @@ class InTime(Allocator):
         def part(trial: str) -> tuple[int, float]:
             step_s, left = self._steps.get(trial, (longest_s, 0))[0], view.left(trial) or 0
             done_s = min(max(0.0, at_s - self._since[trial][1]), step_s) if trial in self._since else 0.0
-            return self.stages[view.stage(trial)].bracket, left * step_s - (done_s if left else 0.0)
+            start_s = 0.0 if trial in view.widths else self.start_s
+            return self.stages[view.stage(trial)].bracket, start_s + left * step_s - (done_s if left else 0.0)
 
         running = [part(trial) for trial in view.widths]
         waiting = [part(trial) for trial in sorted(present[len(running) :], key=self._order)]
         machines, to_come = self._most, self._to_come()
         if to_come:  # the algorithm has no more than these at once
             machines = min(machines, max(1, len(present)))
-            waiting += [(stage.bracket, stage.iterations * longest_s) for stage in to_come]
+            waiting += [(stage.bracket, self._run_s(stage, longest_s)) for stage in to_come]
         return MARGIN * self._play(running, waiting, longest_s, machines)
 
     def _play(
@@ -257,7 +282,7 @@ class InTime(Allocator):
             if not unfinished[bracket] and stages[bracket]:
                 stage = stages[bracket].popleft()
                 unfinished[bracket] = stage.trials
-                queue.extendleft([(bracket, stage.iterations * longest_s)] * stage.trials)
+                queue.extendleft([(bracket, self._run_s(stage, longest_s))] * stage.trials)
 
         for bracket in stages:
             go_on(bracket)
@@ -269,6 +294,9 @@ class InTime(Allocator):
             unfinished[bracket] -= 1
             go_on(bracket)
         return now_s
+
+    def _run_s(self, stage: Stage, step_s: float) -> float:
+        return self.start_s + stage.iterations * step_s
 
     def _later(self) -> list[Stage]:
         """The stages that have not begun."""
