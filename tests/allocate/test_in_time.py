@@ -12,18 +12,16 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from tests.market.test_cloud import priced
 from tests.worlds import Session, World, assert_sound, world
 
 from elastune import messages as m
 from elastune.algorithm import FIFO, Algorithm, Hyperband, SpotTune, SuccessiveHalving
-from elastune.allocate.in_time import MARGIN, InTime
+from elastune.allocate.in_time import InTime
 from elastune.cluster.workload import Synthetic, hash_unit
 from elastune.market.cloud import Capacity, Kind, PlayedCloud
 from elastune.market.late import LastMoment, LatePolicy, UniformProgress
 from elastune.market.never_late import NeverLate
 from elastune.messages import Config, Offer
-from elastune.spec import Terms
 
 POLICIES: list[type[LatePolicy]] = [LastMoment, UniformProgress, NeverLate]
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
@@ -136,29 +134,27 @@ def assert_little_is_trained_twice(records: Sequence[m.Record], step_s: float) -
 
 
 def assert_no_more_train_than_may(records: Sequence[m.Record], machines: int) -> None:
-    """Besides those that have been told to leave; and no machine is held that none of them has use for."""
-    training: set[str] = set()
+    """Whoever is told to leave counts until it has left; and all machines are those, and those that replace them."""
+    on: dict[str, str] = {}
     held: set[str] = set()
     for record in records:
         for event in record.events:
             match event:
                 case m.TrialPaused() | m.TrialReturned() | m.TrialLost() | m.TrialFailed():
-                    training.discard(event.trial)
+                    on.pop(event.trial, None)
                 case m.NodeLost():
                     held.discard(event.node)
+                    on = {trial: node for trial, node in on.items() if node != event.node}
         for command in record.commands:
             match command:
                 case m.StartTrial():
-                    training.add(command.trial)
-                case m.PauseTrial() | m.StopTrial():
-                    training.discard(command.trial)
+                    on[command.trial] = command.slots[0].node
                 case m.AddNode():
                     held.add(command.node)
                 case m.ReleaseNode():
                     held.discard(command.node)
-        lost = sum(isinstance(event, m.NodeLost) for event in record.events)
-        assert len(training) <= machines + lost
-        assert len(held) <= 3 * machines
+        assert len(on) <= machines
+        assert len(held - set(on.values())) <= 2 * machines
 
 
 def asked(session: Session, market: str) -> int:
@@ -204,3 +200,99 @@ DRAWN = given(Drawn.market, Drawn.algorithm, Drawn.machines, Drawn.step_s, Drawn
 USUAL = settings(derandomize=True, deadline=None, phases=[Phase.generate])
 test_it_is_in_time_whatever_the_market_does = settings(USUAL, max_examples=30)(DRAWN(_never_late))
 test_it_is_in_time_in_many_markets = pytest.mark.slow(settings(USUAL, max_examples=1000)(DRAWN(_never_late)))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)
+def test_where_spot_machines_stay_no_others_are_asked_for(algorithm: str, policy: type[LatePolicy]) -> None:
+    session = run_of(cloud(ALWAYS), algorithm, 3, 60.0, 1.5, policy).run()
+    assert_in_time(session, 3, 60.0)
+    assert asked(session, "on-demand") == 0
+    assert asked(session, "spot") <= 3
+    assert session.view.cost_usd() == pytest.approx(0.3 * machine_hours(session.records))
+
+
+def machine_hours(records: Sequence[m.Record]) -> float:
+    """From when machines were paid for until they were given back."""
+    since: dict[str, float] = {}
+    hours = 0.0
+    for record in records:
+        for event in record.events:
+            if isinstance(event, m.NodeBilled):
+                since[event.node] = event.billed_from_s
+        for command in record.commands:
+            if isinstance(command, m.ReleaseNode):
+                hours += (record.at_s - since.pop(command.node)) / 3600
+    assert not since
+    return hours
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)
+def test_without_spot_machines_it_waits_and_is_in_time_on_demand(policy: type[LatePolicy]) -> None:
+    session = run_of(cloud(NEVER), "FIFO", 2, 60.0, 2.0, policy).run()
+    assert_in_time(session, 2, 60.0)
+    assert asked(session, "spot") == 0
+
+
+def test_waiting_for_the_market_is_no_reason_to_give_up() -> None:
+    """For hours nothing runs, and nothing is paid for."""
+    counts = [0.0] * 60 + [9.0] * 1000
+    session = run_of(cloud(counts), "FIFO", 2, 60.0, 3.0, LastMoment).run()
+    assert_in_time(session, 2, 60.0)
+    assert asked(session, "on-demand") <= 2, "for the first step only"
+    assert session.view.cost_usd() < 0.5 * machine_hours(session.records)
+
+
+def test_machines_that_go_at_once_are_not_asked_for_all_the_time() -> None:
+    market = cloud(ALWAYS, boot_s=0.0, life_s=1.0)
+    session = run_of(market, "FIFO", 2, 60.0, 2.0, LastMoment).run()
+    assert_in_time(session, 2, 60.0)
+    checks = session.view.at_s / 60.0
+    assert asked(session, "spot") <= 2 * (checks + 2)
+
+
+def test_a_trial_that_moves_does_not_lose_its_place_to_one_that_has_not_begun() -> None:
+    """Otherwise more are begun than there are machines, and the last ones are late."""
+    session = run_of(cloud([9.0, 0.0, 0.0] * 500), "FIFO", 2, 100.0, 1.5, UniformProgress).run()
+    assert_in_time(session, 2, 100.0)
+    begun: list[str] = []
+    ended: set[str] = set()
+    for record in session.records:
+        begun += [
+            event.trial for event in record.events if isinstance(event, m.TrialReported) and event.trial not in begun
+        ]
+        ended |= {d.trial for d in record.decisions if isinstance(d, m.StatusChanged) and d.status == "completed"}
+        assert len(set(begun) - ended) <= 2
+
+
+def test_machines_stay_while_the_next_stage_has_use_for_them() -> None:
+    """Nine trials, then three, then one, on three machines: each is asked for once."""
+    session = run_of(cloud(ALWAYS), "SuccessiveHalving", 3, 60.0, 1.5).run()
+    assert asked(session, "spot") == 3
+
+
+def test_machines_are_as_fast_as_those_on_demand() -> None:
+    traces = {
+        name: Capacity(GAP_S, np.array(ALWAYS), usd) for name, usd in (("slow", 0.01), ("a/x", 0.3), ("a/y", 0.2))
+    }
+    kinds = {"slow": Kind(1.0, speed=1.0), "a/x": Kind(2.0, speed=4.0), "a/y": Kind(2.0, speed=4.0)}
+    market = PlayedCloud(kinds, capacity=traces, boot_s=60.0)
+    session = run_of(market, "FIFO", 2, 60.0).run()
+    assert_in_time(session, 2, 15.0)
+    assert {command.offer.type for command in session.commands if isinstance(command, m.AddNode) and command.offer} == {
+        "a/y"
+    }
+
+
+@settings(USUAL, max_examples=5)
+@given(Drawn.market, Drawn.algorithm, Drawn.machines, st.floats(60.0, 600.0), Drawn.policy, st.floats(0.0, 1.0))
+def test_a_run_that_is_resumed_makes_the_same_choices(
+    market: PlayedCloud, algorithm: str, machines: int, step_s: float, policy: type[LatePolicy], part: float
+) -> None:
+    """The journal can be replayed from any point, and the driver that did so goes on as the other would have."""
+    place = run_of(market, algorithm, machines, step_s, 1.5, policy)
+    whole = place.run()
+    cut = place.start().turns(int(part * (len(whole.records) - 2)))
+    before = cut.records
+    assert before == whole.records[: len(before)]
+    assert_sound(place.resume(cut.journal).run())

@@ -1,8 +1,8 @@
 """Spot machines with a deadline: the whole run is one job for a policy of `market/late.py`, which says when to hold
 spot machines, when to wait, and when only on-demand machines are in time for certain.
 
-Work is how long the rest of the run takes on all its machines on demand. It is played through: who trains goes on, who
-has begun comes before who has not, and a stage begins when the one before it is done. How long a step takes is
+Work is how long the rest of the run takes on all its machines on demand. It is played through: who trains goes on, the
+others follow in the order in which they came, and a stage begins when the one before it is done. How long a step takes is
 measured. Until the first one is, nothing can be promised: a spot machine is tried once, then on-demand machines are
 taken.
 
@@ -64,7 +64,8 @@ class InTime(Allocator):
         self._policy: LatePolicy | None = None
         self._steps: dict[str, tuple[float, int]] = {}
         """How long a step of each trial takes, and the mean of how many that is; 0: of the first after a start."""
-        self._seen: set[str] = set()
+        self._seen: dict[str, int] = {}
+        """All trials, numbered as they came."""
         self._begun_with: Counter[int] = Counter()
         """How many trials were seen of each stage."""
         self._begun: dict[int, int] = {}
@@ -126,7 +127,7 @@ class InTime(Allocator):
         for trial in (*view.widths, *view.waiting):
             index = view.stage(trial)
             if trial not in self._seen:
-                self._seen.add(trial)
+                self._seen[trial] = len(self._seen)
                 self._begun_with[index] += 1
             bracket = self.stages[index].bracket
             self._begun[bracket] = max(index, self._begun.get(bracket, -1))
@@ -160,8 +161,9 @@ class InTime(Allocator):
         return kept, needed - kept if choice == "on-demand" else 0
 
     def _places(self, view: View, held: dict[int, int], needed: int, at_s: float) -> dict[str, Width]:
-        """Trials stay where they are while there is a machine for them; those that wait go where one is free. Who has
-        to leave its machine has a place elsewhere: nobody else begins there.
+        """Trials stay where they are while there is a machine for them; those that wait go where one is free,
+        always in the order in which they came: then how long all takes does not depend on who was lost when. Who has to
+        leave its machine has a place elsewhere: nobody else begins there.
         """
         leaving, machines = set(view.leaving()), {pool: view.machines(pool) for pool in held}
         room = {pool: min(held[pool], len(machines[pool])) for pool in held}
@@ -173,7 +175,7 @@ class InTime(Allocator):
                 room[pool] -= 1
                 widths[trial] = width
         free = {pool: min(room[pool], sum(not machine.trials for machine in machines[pool])) for pool in held}
-        for trial in sorted(view.waiting, key=self._order)[: max(0, needed - len(view.widths))]:
+        for trial in sorted(view.waiting, key=self._seen.__getitem__)[: max(0, needed - len(view.widths))]:
             pool = ON_DEMAND if free[ON_DEMAND] > 0 else SPOT
             if free[pool] <= 0:
                 break
@@ -181,10 +183,6 @@ class InTime(Allocator):
             widths[trial], self._pool[trial] = width, pool
             self._since[trial] = view.left(trial) or 0, at_s + self.start_s
         return widths
-
-    def _order(self, trial: str) -> bool:
-        """Who has begun goes on before others begin; then nothing is late because a machine was lost."""
-        return trial not in self._steps
 
     # -------------------------------------------------------------------------------------------------------- choosing
 
@@ -260,7 +258,7 @@ class InTime(Allocator):
             return self.stages[view.stage(trial)].bracket, start_s + left * step_s - (done_s if left else 0.0)
 
         running = [part(trial) for trial in view.widths]
-        waiting = [part(trial) for trial in sorted(present[len(running) :], key=self._order)]
+        waiting = [part(trial) for trial in sorted(present[len(running) :], key=self._seen.__getitem__)]
         machines, to_come = self._most, self._to_come()
         if to_come:  # the algorithm has no more than these at once
             machines = min(machines, max(1, len(present)))
@@ -275,20 +273,23 @@ class InTime(Allocator):
         stages = {bracket: deque[Stage]() for bracket in self._begun}
         for stage in self._later():
             stages.setdefault(stage.bracket, deque()).append(stage)
-        queue, ends_s, now_s = deque(waiting), [(rest_s, bracket) for bracket, rest_s in running], 0.0
+        queue = [(bracket, number, rest_s) for number, (bracket, rest_s) in enumerate(waiting)]
+        ends_s, now_s = [(rest_s, bracket) for bracket, rest_s in running], 0.0
+        heapify(queue)
         heapify(ends_s)
 
         def go_on(bracket: int) -> None:
             if not unfinished[bracket] and stages[bracket]:
                 stage = stages[bracket].popleft()
                 unfinished[bracket] = stage.trials
-                queue.extendleft([(bracket, self._run_s(stage, longest_s))] * stage.trials)
+                for number in range(stage.trials):
+                    heappush(queue, (bracket, number, self._run_s(stage, longest_s)))
 
         for bracket in stages:
             go_on(bracket)
         while ends_s or queue:
             while queue and len(ends_s) < machines:
-                bracket, rest_s = queue.popleft()
+                bracket, _, rest_s = heappop(queue)
                 heappush(ends_s, (now_s + rest_s, bracket))
             now_s, bracket = heappop(ends_s)
             unfinished[bracket] -= 1
