@@ -2,8 +2,8 @@
 spot machines, when to wait, and when only on-demand machines are in time for certain.
 
 Work is how long the rest of the run takes on all its machines on demand. It is played through: who trains goes on, the
-others follow in the order in which they came, and a stage begins when the one before it is done. How long a step takes is
-measured. Until the first one is, nothing can be promised: a spot machine is tried once, then on-demand machines are
+others follow in the order in which they came, and a stage begins when the one before it is done. How long a step takes
+is measured. Until the first one is, nothing can be promised: spot machines are tried once, then on-demand machines are
 taken.
 
 Machines of both markets are in pools of their own. Trials move when the others are ready: until then they train on,
