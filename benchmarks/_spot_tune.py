@@ -27,7 +27,6 @@ import elastune as et
 from elastune import messages as m
 from elastune.algorithm import Algorithm
 from elastune.allocate import Allocator
-from elastune.allocate.base import View
 from elastune.allocate.cheapest_step import CheapestStep
 from elastune.cluster.workload import Curve, Workload
 from elastune.cluster.workload_lcbench import EPOCHS, SPACE, LCBench
@@ -48,9 +47,12 @@ TRAIN_DAYS, BEGIN_DAYS = 45.0, 12.0
 TRIALS, BEST = 16, 3
 BOOT_S, START_S, NOTICE_S = 60.0, 10.0, 120.0
 LONG_S = 10 * HOUR_S
-PRICES, KLEIN, LCBENCH = "spot_2016_useast1/prices.csv.gz", "lc_cifar10_cnn_klein/curves.jsonl.gz", "lc_lcbench_surrogate"
+PRICES, KLEIN, LCBENCH = (
+    "spot_2016_useast1/prices.csv.gz",
+    "lc_cifar10_cnn_klein/curves.jsonl.gz",
+    "lc_lcbench_surrogate",
+)
 WORKLOADS = ("klein", "lcbench-189873", "lcbench-189866")
-NO_LIMIT = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,7 @@ class Policy:
     label: str
     model: str | None = None
     theta: float = 1.0
-    bids: int = 1
+    bids: int = 8
     machine: str = "cheapest"
     on_demand: bool = False
 
@@ -213,7 +215,7 @@ class Policy:
         # How many processors a machine has is known before; how fast it is is not, and is measured.
         thought = {each.market: replace(cloud.kind(each.market), speed=float(each.processors)) for each in POOL}
         seen = replace(cloud, kinds=thought)
-        return CheapestStep(seen, market.models[self.model], on_demand=False, seed=seed)
+        return CheapestStep(seen, market.models[self.model], on_demand=False, seed=seed, bids=self.bids)
 
     def _offer(self, cloud: PlayedCloud) -> Offer:
         prices = {each.market: cloud.mean_price(each.market, 0.0) for each in POOL}
@@ -251,7 +253,9 @@ class Outcome:
 
 def run(market: Market, policy: Policy, workload: str, law: str, moment: int, refund: bool = True) -> Outcome:
     known, cloud = drawn(workload, moment), market.cloud(law, moment, refund)
-    algorithm: Algorithm = et.SpotTune(TRIALS, known.R, policy.theta, BEST) if policy.theta < 1 else et.FIFO(TRIALS, known.R)
+    algorithm: Algorithm = (
+        et.SpotTune(TRIALS, known.R, policy.theta, BEST) if policy.theta < 1 else et.FIFO(TRIALS, known.R)
+    )
     tuner = Tuner(
         None,
         space=Space({"trial": et.grid_search(list(range(TRIALS)))}),
