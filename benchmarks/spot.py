@@ -4,7 +4,8 @@
 when); after SpotTune's Figures 7, 8, 9, 10c and 12. `revocation`, `curves` and `deadline` are the studies of
 _spot_revocation.py, _spot_curves.py and _spot_deadline.py.
 
-"Paper" is SpotTune with RevPred and one random bid for each market, "ours" with our model of revocation and eight bids.
+"Paper" is SpotTune with RevPred, one random bid for each market and its equation 2, "ours" is with our model of
+revocation, eight bids and what allocate/cheapest_step.py makes of the equation.
 Both with EarlyCurve, and with a refund for machines that are taken away within an hour, if nothing else is said. A
 single type of machine is never taken away. The cheapest has the lowest price when the run begins.
 
@@ -156,7 +157,8 @@ def print_compared(compared: Mapping[str, Runs]) -> None:
     columns = ("cost $", "hours", "PCR", "top-1", "top-3", "free", "revoked", "machines", "starting", "lost")
     first = next(iter(compared.values()))
     print(
-        f"\nspeed: {LINEAR} in processors; {len(next(iter(first.values())))} moments. PCR: performance-cost rate over that of"
+        f"\nspeed: {LINEAR} in processors; {len(next(iter(first.values())))} moments. PCR: performance-cost rate over "
+        "that of"
     )
     print("the first line. free: part of steps on refunded machines. starting, lost: part of the time on machines\n")
     for workload in ("all", *WORKLOADS):

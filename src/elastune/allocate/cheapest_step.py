@@ -10,8 +10,9 @@ step should cost least.
     sCost                  `_step_usd`
     one hour               `redeploy_s`
 
-With a refund for machines that are taken away in their first hour a step costs M x (1 - p) x price, and every trial
-moves after an hour, so that each hour may be a first one. Without, a machine that is taken away only costs: the step is
+With a refund for machines that are taken away in their first hour a step costs M x (1 - p) x price in the paper, and
+every trial moves after an hour, so that each hour may be a first one. A machine that goes has trained for less than the
+hour, though: most go soon, and what was begun is lost. So here what is paid is divided by what is trained. Without, a machine that is taken away only costs: the step is
 as much dearer as it takes longer, boot and restart included, and a trial moves when that saves more than it costs.
 """
 
@@ -31,6 +32,8 @@ from elastune.spec import Terms, Width, require_int, require_number
 
 BIDS = (0.00002, 0.5)
 """How far the most that is paid lies above the present price, as a part of that."""
+TAKEN_H = 0.125
+"""How long a machine that is taken away within its first hour has trained what counts, about."""
 
 
 class Revocation(Protocol):
@@ -50,8 +53,8 @@ class _Place:
 
 class CheapestStep(Allocator):
     """`revocation` says how likely a machine is taken away within the hour; None: never. With `on_demand` machines
-    that cannot be taken away are looked at too; otherwise only where there is nothing else. So many `bids` are tried for
-    each market; the paper tries one.
+    that cannot be taken away are looked at too; otherwise only where there is nothing else. So many `bids` are tried
+    for each market; the paper tries one.
     """
 
     all_at_once = True
@@ -183,10 +186,10 @@ class CheapestStep(Allocator):
         return zip(bids, map(float, found), strict=True)
 
     def _step_usd(self, trial: str, offer: Offer, p: float, at_s: float) -> float:
-        """Equation 2; p is how likely the machine is taken away within the hour."""
+        """Equation 2, by what is trained; p is how likely the machine is taken away within the hour."""
         cloud, step_s = self.cloud, self._times.step_s(trial, offer.type)
         spot = offer.market == "spot"
         price = cloud.mean_price(offer.type, at_s) if spot else cloud.kind(offer.type).on_demand_usd_per_hour
         if spot and cloud.refund_s:
-            return step_s * (1 - p) * price
+            return step_s * (1 - p) * price / (1 - p + p * TAKEN_H)
         return step_s * price * (1 + p * cloud.boot_s / HOUR_S)
