@@ -1,14 +1,15 @@
 """SpotTune on real prices: the runs that spot.py compares, each by the real controller on a simulated cluster.
 
-The prices are of 60 days in 2016. Models of revocation are trained on the first 45; runs begin at random moments of the
-days after. What is ours in choosing machines (eight bids, what is paid by what is trained) was chosen on runs that begin
-in days 30 to 42, with models trained on the first 30. With one reservation: that the printed equation takes machines
-that go too soon to train anything was first seen in two of the runs that are reported here.
+The prices are of 60 days in 2016. Models of revocation are trained on the first 45; runs begin at random moments of
+the days after. What is ours in choosing machines (eight bids, what is paid by what is trained) was chosen on runs that
+begin in days 30 to 42, with models trained on the first 30. With one reservation: that the printed equation takes
+machines that go too soon to train anything was first seen in two of the runs that are reported here.
 
-Pool: the paper's has 2, 4, 4, 8, 8 and 16 processors, and of it only m4.4xlarge is in these prices; for the others stand
-those of as many processors whose prices changed most often in the first 45 days. A run trains 16 configurations, each on
-a machine of its own. Seconds of a step hold for two processors, the slowest; Klein's are as recorded, those of LCBench
-are drawn out until a mean training takes ten hours there. How fast the machines are is known from the beginning.
+Pool: the paper's has 2, 4, 4, 8, 8 and 16 processors, and of it only m4.4xlarge is in these prices; for the others
+stand those of as many processors whose prices changed most often in the first 45 days. A run trains 16 configurations,
+each on a machine of its own. Seconds of a step hold for two processors, the slowest; Klein's are as recorded, those of
+LCBench are drawn out until a mean training takes ten hours there. How fast the machines are is known from the
+beginning.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def _lcbench_rows(task: str, count: int, seed: int) -> Recorded:
     searcher.setup(SPACE, "min", seed)
     configs = [config for _ in range(count) if (config := searcher.suggest()) is not None]
     curves, epochs = [table.curve(config) for config in configs], range(1, EPOCHS + 1)
-    accuracy = [[float((curve(epoch) or {})["val_accuracy"]) for epoch in epochs] for curve in curves]  # type: ignore[arg-type]
+    accuracy = [[float((curve(epoch) or {})["val_accuracy"]) for epoch in epochs] for curve in curves]
     errors = [[1 - percent / 100 for percent in row] for row in accuracy]
     return Recorded(errors, [[table.step_s(config, epoch) for epoch in epochs] for config in configs])
 

@@ -54,7 +54,7 @@ class World:
     def ask(self, at_s: float, recorded: dict[str, Chosen] | None = None) -> None:
         view = View(
             0,
-            {trial: 1 for trial in self.on},
+            dict.fromkeys(self.on, 1),
             [trial for trial in self.trials if trial not in self.on],
             machines=lambda pool: [self.held[pool]] if pool in self.held else [],
             chosen=(recorded or {}).get,

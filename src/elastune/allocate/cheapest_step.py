@@ -11,9 +11,10 @@ step should cost least.
     one hour               `redeploy_s`
 
 With a refund for machines that are taken away in their first hour a step costs M x (1 - p) x price in the paper, and
-every trial moves after an hour, so that each hour may be a first one. A machine that goes has trained for less than the
-hour, though: most go soon, and what was begun is lost. So here what is paid is divided by what is trained. Without, a machine that is taken away only costs: the step is
-as much dearer as it takes longer, boot and restart included, and a trial moves when that saves more than it costs.
+every trial moves after an hour, so that each hour may be a first one. A machine that goes has trained for less than
+the hour, though: most go soon, and what was begun is lost. So here what is paid is divided by what is trained.
+Without, a machine that is taken away only costs: the step is as much dearer as it takes longer, boot and restart
+included, and a trial moves when that saves more than it costs.
 """
 
 from __future__ import annotations
