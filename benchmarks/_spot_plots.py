@@ -8,6 +8,7 @@ from statistics import fmean
 
 from _spot_tune import Outcome
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from elastune.reporting.plots import TRIAL_COLOURS, styled
 
@@ -35,6 +36,8 @@ def bars(compared: Mapping[str, Runs]) -> Figure:
             axes.bar(at, heights, width, color=TRIAL_COLOURS[place], label=policy if number == 1 else None)
         axes.set_xticks(range(len(workloads)), workloads)
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_ylabel(label)
     figure.legend(loc="outside lower center", ncols=4)
     return figure
