@@ -186,9 +186,7 @@ def report(job: LateJob, found: dict[str, list[list[Outcome]]], which: str, head
     return line
 
 
-def main() -> None:
-    traces = read_traces()
-    quick = "--quick" in sys.argv
+def table(traces: dict[str, Trace], quick: bool) -> list[dict[str, object]]:
     lines: list[dict[str, object]] = []
     for changeover_s in CHANGEOVERS_S[:1] if quick else CHANGEOVERS_S:
         for factor in DEADLINES:
@@ -198,6 +196,12 @@ def main() -> None:
             parts = {"all": slice(None), "chosen on": slice(0, None, 2), "held out": slice(1, None, 2)}
             for which, part in parts.items():
                 lines.append(report(job, {name: runs[part] for name, runs in found.items()}, which, not lines))
+    return lines
+
+
+def main() -> None:
+    quick = "--quick" in sys.argv
+    lines = table(read_traces(), quick)
     print(json.dumps({"benchmark": "spot_deadline", "quick": quick, "lines": lines}))
 
 

@@ -3,22 +3,25 @@ step should cost least.
 
     spotPool               `cloud.kinds`
     GETBESTINST            `_best`
-    RANDOM(0.00001, 0.2)   `BIDS`, as a part of the price: dollars would only suit machines that cost about that
+    RANDOM(0.00001, 0.2)   `BIDS`, as a part of the price: dollars would only suit machines that cost about that; of
+                           several the best is taken, because what is refunded is won with bids just above the price
     M[inst][hp]            `StepTimes`: C0 / CPUs until it was measured
     RevPredModel           `revocation`
     sCost                  `_step_usd`
     one hour               `redeploy_s`
 
-With a refund for machines that are taken away in their first hour a step costs M x (1 - p) x price, and every trial
-moves after an hour, so that each hour may be a first one. Without, a machine that is taken away only costs: the step is
-as much dearer as it takes longer, boot and restart included, and a trial moves when that saves more than it costs.
+With a refund for machines that are taken away in their first hour a step costs M x (1 - p) x price in the paper, and
+every trial moves after an hour, so that each hour may be a first one. A machine that goes has trained for less than
+the hour, though: most go soon, and what was begun is lost. So here what is paid is divided by what is trained.
+Without, a machine that is taken away only costs: the step is as much dearer as it takes longer, boot and restart
+included, and a trial moves when that saves more than it costs.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,16 +29,18 @@ from elastune.allocate.base import Allocator, Steps, Target, View
 from elastune.allocate.step_times import StepTimes
 from elastune.market.cloud import HOUR_S, PlayedCloud
 from elastune.messages import Chosen, Offer
-from elastune.spec import Terms, Width, require_number
+from elastune.spec import Terms, Width, require_int, require_number
 
 BIDS = (0.00002, 0.5)
 """How far the most that is paid lies above the present price, as a part of that."""
+TAKEN_H = 0.125
+"""How long a machine that is taken away within its first hour has trained what counts, about."""
 
 
 class Revocation(Protocol):
     """What is known of being taken away: `elastune.market.revocation` has models of it."""
 
-    def probability(self, market: str, max_price: float, at_unix_s: float) -> float: ...
+    def probabilities(self, market: str, max_prices: Sequence[float], at_unix_s: float) -> Iterable[float]: ...
 
 
 @dataclass(slots=True)
@@ -49,7 +54,8 @@ class _Place:
 
 class CheapestStep(Allocator):
     """`revocation` says how likely a machine is taken away within the hour; None: never. With `on_demand` machines
-    that cannot be taken away are looked at too.
+    that cannot be taken away are looked at too; otherwise only where there is nothing else. So many `bids` are tried
+    for each market; the paper tries one.
     """
 
     all_at_once = True
@@ -61,9 +67,12 @@ class CheapestStep(Allocator):
         on_demand: bool = True,
         seed: int = 0,
         redeploy_s: float = HOUR_S,
+        bids: int = 8,
     ) -> None:
         require_number("redeploy_s", redeploy_s)
+        require_int("bids", bids, 1)
         self.cloud, self.revocation, self.on_demand, self.redeploy_s = cloud, revocation, on_demand, redeploy_s
+        self.bids = bids
         self._random = random.Random(seed)
         self._times = StepTimes({market: kind.speed for market, kind in cloud.kinds.items()})
         self._places: dict[str, _Place] = {}
@@ -155,26 +164,33 @@ class CheapestStep(Allocator):
 
     def _offers(self, trial: str, at_s: float) -> list[tuple[Offer, float]]:
         """What can be had, and how likely each is taken away within the hour."""
-        offers: list[tuple[Offer, float]] = []
+        spot: list[tuple[Offer, float]] = []
         for market in self.cloud.kinds:
-            price = self.cloud.price(Offer(market, "spot"), at_s) / self.cloud.pace
-            most = price * (1 + self._random.uniform(*BIDS))
+            bids = self._draw(self.cloud.price(Offer(market, "spot"), at_s) / self.cloud.pace)
             if self.cloud.available(market, at_s):
-                p = 0.0 if self.revocation is None else self._revoked(market, most, at_s)
-                offers.append((Offer(market, "spot", most), p))
-            if self.on_demand or not offers:
-                offers.append((Offer(market), 0.0))
-        return offers
+                spot += [(Offer(market, "spot", bid), p) for bid, p in self._revoked(market, bids, at_s)]
+        if self.on_demand or not spot:
+            return [*spot, *((Offer(market), 0.0) for market in self.cloud.kinds)]
+        return spot
 
-    def _revoked(self, market: str, most: float, at_s: float) -> float:
-        assert self.revocation is not None
-        return self.revocation.probability(market, most, self.cloud.unix_s(at_s))
+    def _draw(self, price: float) -> list[float]:
+        """The first as in the paper; of those beside it half are within 0.3% of the price."""
+        low, high = BIDS
+        parts = [self._random.uniform(low, high)]
+        parts += [low * (high / low) ** self._random.random() for _ in range(self.bids - 1)]
+        return [price * (1 + part) for part in parts]
+
+    def _revoked(self, market: str, bids: list[float], at_s: float) -> Iterable[tuple[float, float]]:
+        if self.revocation is None:
+            return [(bids[0], 0.0)]
+        found = self.revocation.probabilities(market, bids, self.cloud.unix_s(at_s))
+        return zip(bids, map(float, found), strict=True)
 
     def _step_usd(self, trial: str, offer: Offer, p: float, at_s: float) -> float:
-        """Equation 2; p is how likely the machine is taken away within the hour."""
+        """Equation 2, by what is trained; p is how likely the machine is taken away within the hour."""
         cloud, step_s = self.cloud, self._times.step_s(trial, offer.type)
         spot = offer.market == "spot"
         price = cloud.mean_price(offer.type, at_s) if spot else cloud.kind(offer.type).on_demand_usd_per_hour
         if spot and cloud.refund_s:
-            return step_s * (1 - p) * price
+            return step_s * (1 - p) * price / (1 - p + p * TAKEN_H)
         return step_s * price * (1 + p * cloud.boot_s / HOUR_S)

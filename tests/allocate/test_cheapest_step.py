@@ -1,0 +1,197 @@
+"""Each trial has a machine of its own: that on which its next step should cost least."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from elastune.allocate.base import MachineView, Steps, View
+from elastune.allocate.cheapest_step import BIDS, CheapestStep
+from elastune.errors import SpecError
+from elastune.market.cloud import HOUR_S, Capacity, Kind, PlayedCloud
+from elastune.market.prices import Prices, PriceSeries
+from elastune.messages import Chosen, Offer
+from elastune.spec import Limits, Terms
+
+
+def cloud(prices: dict[str, float], speeds: dict[str, float] | None = None, refund: bool = False) -> PlayedCloud:
+    kinds = {market: Kind(10 * price, (speeds or {}).get(market, 1.0)) for market, price in prices.items()}
+    series = {market: PriceSeries(market, np.array([0.0]), np.array([price])) for market, price in prices.items()}
+    return PlayedCloud(kinds, Prices(series), begin_unix_s=9e3, refund_s=HOUR_S * refund, boot_s=60.0)
+
+
+@dataclass
+class Said:
+    """How likely the machines of a market are taken away, the more so the lower the bid."""
+
+    by_market: dict[str, float]
+    price: float = 1.0
+
+    def probabilities(self, market: str, max_prices: Sequence[float], at_unix_s: float) -> list[float]:
+        return [self.by_market[market] * self.price / bid for bid in max_prices]
+
+
+@dataclass
+class World:
+    """Does what an allocator wants at once."""
+
+    allocator: CheapestStep
+    trials: list[str]
+    machines: int = 16
+    held: dict[int, MachineView] = field(default_factory=dict)
+    on: dict[str, int] = field(default_factory=dict)
+    chosen: list[Chosen] = field(default_factory=list)
+    wake_s: float | None = None
+
+    def __post_init__(self) -> None:
+        terms = Terms(Limits(), self.machines, 1, 0.0)
+        self.allocator.setup(terms)
+
+    def ask(self, at_s: float, recorded: dict[str, Chosen] | None = None) -> None:
+        view = View(
+            0,
+            dict.fromkeys(self.on, 1),
+            [trial for trial in self.trials if trial not in self.on],
+            machines=lambda pool: [self.held[pool]] if pool in self.held else [],
+            chosen=(recorded or {}).get,
+            left=lambda trial: 100,
+        )
+        target = self.allocator.allocate(view, at_s)
+        self.chosen += target.chosen
+        self.wake_s = target.wake_s
+        self.on = {trial: pool for trial, pool in self.on.items() if trial in target.widths}
+        self.held = {pool: machine for pool, machine in self.held.items() if pool in target.by_pool}
+        for trial in target.widths:
+            pool = target.pools[trial]
+            self.held.setdefault(pool, MachineView(at_s, (trial,), 1, target.offers[pool]))
+            self.on[trial] = pool
+
+    def lose(self, trial: str) -> None:
+        del self.held[self.on.pop(trial)]
+
+    def types(self) -> dict[str, str]:
+        offers = {trial: self.held[pool].offer for trial, pool in self.on.items()}
+        return {trial: offer.type for trial, offer in offers.items() if offer is not None}
+
+
+def test_a_trial_goes_where_a_step_costs_least_and_not_where_an_hour_does() -> None:
+    world = World(CheapestStep(cloud({"small": 0.1, "large": 0.3}, {"large": 4.0})), ["t"])
+    world.ask(0.0)
+    assert world.types() == {"t": "large"}
+    assert world.chosen[0].step_usd == pytest.approx(0.3 / 4)
+
+
+def test_with_a_refund_machines_that_are_taken_away_are_the_cheapest() -> None:
+    prices, said = {"calm": 1.0, "wild": 1.2}, Said({"calm": 0.0, "wild": 0.9}, 1.2)
+    for refund, best in ((True, "wild"), (False, "calm")):
+        world = World(CheapestStep(cloud(prices, refund=refund), said, on_demand=False), ["t"])
+        world.ask(0.0)
+        assert world.types() == {"t": best}
+
+
+def test_a_machine_that_is_likely_to_go_soon_is_not_worth_much_more_for_its_refund() -> None:
+    prices, said = {"calm": 1.0, "wild": 1.5}, Said({"calm": 0.0, "wild": 0.5}, 1.5)
+    world = World(CheapestStep(cloud(prices, refund=True), said, on_demand=False), ["t"])
+    world.ask(0.0)
+    assert world.types() == {"t": "calm"}
+
+
+def test_of_several_bids_the_lowest_is_best_with_a_refund_and_the_highest_without() -> None:
+    low, high = BIDS
+    bids = {}
+    for refund in (True, False):
+        allocator = CheapestStep(cloud({"a": 1.0}, refund=refund), Said({"a": 0.5}), on_demand=False, bids=50)
+        world = World(allocator, ["t"])
+        world.ask(0.0)
+        bids[refund] = world.chosen[0].offer.max_usd_per_hour
+    assert 1 + low <= (bids[True] or 0) < 1.01 < 1.1 < (bids[False] or 0) <= 1 + high
+
+
+def test_machines_that_stay_are_looked_at_if_asked_for_or_if_there_is_nothing_else() -> None:
+    kinds = {"none": Kind(1.0), "some": Kind(5.0)}
+    for counts, on_demand, offer in (
+        ((0.0, 1.0), False, Offer("some", "spot")),
+        ((0.0, 1.0), True, Offer("none")),
+        ((0.0, 0.0), False, Offer("none")),
+    ):
+        capacity = {market: Capacity(60.0, np.array([count]), 4.0) for market, count in zip(kinds, counts, strict=True)}
+        world = World(CheapestStep(PlayedCloud(kinds, capacity=capacity), on_demand=on_demand), ["t"])
+        world.ask(0.0)
+        assert (world.chosen[0].offer.type, world.chosen[0].offer.market) == (offer.type, offer.market)
+
+
+def test_with_a_refund_a_trial_moves_after_an_hour() -> None:
+    world = World(CheapestStep(cloud({"a": 0.1}, refund=True)), ["t"])
+    world.ask(0.0)
+    world.ask(1.0)
+    assert world.wake_s == pytest.approx(HOUR_S)
+    first = world.on["t"]
+    world.ask(HOUR_S - 1)
+    assert world.on["t"] == first
+    world.ask(HOUR_S)
+    world.ask(HOUR_S + 1)
+    assert world.on["t"] != first and len(world.held) == 1
+
+
+def test_without_a_refund_a_trial_moves_only_where_that_saves() -> None:
+    world = World(CheapestStep(cloud({"a": 0.1, "b": 0.2}), on_demand=False), ["t"])
+    world.ask(0.0)
+    world.ask(HOUR_S)
+    assert world.types() == {"t": "a"}
+    world.allocator.stepped(Steps("t", 1, 1, 500.0, first=True))
+    world.allocator._times.add("t", "b", 10.0)
+    world.ask(2 * HOUR_S)
+    world.ask(2 * HOUR_S + 1)
+    assert world.types() == {"t": "b"}
+
+
+def test_a_trial_whose_machine_was_taken_away_gets_another() -> None:
+    world = World(CheapestStep(cloud({"a": 0.1})), ["t", "u"])
+    world.ask(0.0)
+    lost = world.on["t"]
+    world.lose("t")
+    world.ask(600.0)
+    assert set(world.on) == {"t", "u"} and world.on["t"] != lost
+
+
+def test_there_are_never_more_machines_than_allowed() -> None:
+    world = World(CheapestStep(cloud({"a": 0.1})), ["t", "u", "v"], machines=2)
+    world.ask(0.0)
+    assert set(world.on) == {"t", "u"}
+    world.trials.remove("t")
+    del world.on["t"]
+    world.ask(60.0)
+    assert set(world.on) == {"u", "v"} and len(world.held) == 2
+
+
+def test_a_copy_goes_on_as_the_original_would() -> None:
+    said = Said({"a": 0.5, "b": 0.4})
+    world = World(CheapestStep(cloud({"a": 1.0, "b": 1.1}, refund=True), said), ["t"])
+    world.ask(0.0)
+    copy = pickle.loads(pickle.dumps(world.allocator))
+    more = [f"more-{number}" for number in range(5)]
+    found = [each.allocate(View(0, {}, more), 60.0).chosen for each in (world.allocator, copy)]
+    assert found[0] == found[1] and len(found[0]) == 5
+
+
+def test_what_was_chosen_before_stands_and_what_comes_after_is_as_it_was() -> None:
+    said = Said({"a": 0.5, "b": 0.4})
+    worlds = [World(CheapestStep(cloud({"a": 1.0, "b": 1.1}), said), ["t"]) for _ in range(2)]
+    recorded = Chosen("t", Offer("b", "spot", 7.0), 0.1, 0.2)
+    worlds[0].ask(0.0)
+    worlds[1].ask(0.0, {"t": recorded})
+    assert worlds[1].chosen == [recorded] and worlds[1].types() == {"t": "b"}
+    for world in worlds:
+        world.trials.append("u")
+        world.ask(60.0)
+    assert worlds[0].chosen[1:] == worlds[1].chosen[1:]
+
+
+@pytest.mark.parametrize("bids", [0, 1.5, True])
+def test_at_least_one_bid_is_tried(bids: int) -> None:
+    with pytest.raises(SpecError, match="bids="):
+        CheapestStep(cloud({"a": 0.1}), bids=bids)
