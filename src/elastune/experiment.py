@@ -46,6 +46,8 @@ Money = str | float
 log = logging.getLogger("elastune")
 
 MOST_DEVICES = 1_000_000
+UNSAVED_S = 600.0
+"""How old the last checkpoint of a trial may be where that is found out in the run."""
 COLD_START_S = 3.0
 """What the workers of a new machine take to start, where it was not profiled."""
 LONGEST_DEADLINE_S = 3650 * 86_400.0
@@ -202,7 +204,9 @@ def make_experiment(
         devices, price = cloud.devices, cloud.price_usd_per_hour / cloud.devices
     if market is not None:
         _check_market(market, devices, devices_per_trial, allocator, price, planning, algorithm)
-        devices, allocator = 1, market.allocator(algorithm, limits, seed)
+        saving = _saving(checkpoint_every, market)
+        unsaved_s = UNSAVED_S if isinstance(saving, SavingRule) else saving
+        devices, allocator = 1, market.allocator(algorithm, limits, seed, unsaved_s)
     devices = os.cpu_count() or 1 if devices is None else devices
     require_int("devices", devices, 1)
     if machines * devices > MOST_DEVICES:

@@ -87,8 +87,8 @@ class Spot:
             boot_s=parse_duration(self.boot, "boot", zero=True),
         )
 
-    def allocator(self, algorithm: Algorithm, limits: Limits, seed: int) -> Allocator:
-        """What decides about machines."""
+    def allocator(self, algorithm: Algorithm, limits: Limits, seed: int, unsaved_s: float) -> Allocator:
+        """What decides about machines. `unsaved_s` is how old the last checkpoint of a trial may be."""
         policy = self.policy or ("cheapest-step" if limits.deadline_s is None else "never-late")
         if policy == "never-late":
             from elastune.allocate.in_time import InTime
@@ -102,7 +102,7 @@ class Spot:
                     "so no deadline can be promised: take SuccessiveHalving, Hyperband, SpotTune, FIFO(n, R) or "
                     "policy='cheapest-step'"
                 )
-            return InTime(self.cloud, stages, limits.deadline_s)
+            return InTime(self.cloud, stages, limits.deadline_s, unsaved_s=unsaved_s)
         from elastune.allocate.cheapest_step import CheapestStep
 
         return CheapestStep(self.cloud, self._model(), self.on_demand, seed)
