@@ -40,7 +40,7 @@ LASTS_S = 300.0
 MARKET, MACHINES = "a/z", 2
 STEP_S, CHECKPOINT_EVERY_S = 0.2, 1.0
 NOTICE_S = 3.0
-SPIKES_EVERY_S, SPIKE_S, CHANGES_EVERY_S = (12.0, 18.0), 0.2, 7.0
+SPIKES_EVERY_S, SPIKE_S, CHANGES_EVERY_S = (15.0, 21.0), 0.2, 8.0
 """In the time of the run. A spike is shorter than the time between two looks at the price, and takes all machines;
 other changes take those for which little more than the price was offered."""
 
@@ -70,7 +70,7 @@ def tune(folder: Path, name: str, seed: int | None, notice_s: float, refund: boo
         train,
         space={"x": et.uniform(0.01, 0.99)},
         metric="loss",
-        algorithm=et.SuccessiveHalving(n=4, r=50, R=100, eta=2) if quick else et.SuccessiveHalving(6, 60, 180, 3),
+        algorithm=et.SuccessiveHalving(n=4, r=60, R=120, eta=2) if quick else et.SuccessiveHalving(6, 80, 240, 3),
         name=name,
         storage=folder,
         machines=MACHINES,
