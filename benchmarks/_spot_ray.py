@@ -1,8 +1,9 @@
 """Trials on a real local Ray whose spot machines are taken away again and again, with and without notice.
 
 The same experiment is run again and again, on up to two machines of one slot: in a market that is quiet; in one in
-which machines are taken away with notice, and refunded; and in the same one without notice. A market is played 120 times as
-fast, so that a minute is two hours of it. Training sleeps, and is chaotic: a wrong restore shows in every loss after.
+which machines are taken away with notice, and refunded; and in the same one without notice. A market is played 120
+times as fast, so that a minute is two hours of it. Training sleeps, and is chaotic: a wrong restore shows in every loss
+after.
 
 Read from the journals: every iteration of every trial must have been counted once, with the loss that it has without
 any revocation, and the same trial must win. What was trained again is at most what was trained since the last
