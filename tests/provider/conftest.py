@@ -9,7 +9,9 @@ import pytest
 import ray
 
 from elastune.cluster.ray.session import start_ray
+from elastune.market.cloud import PlayedCloud
 from elastune.provider.local import Local, release_all
+from elastune.provider.played import Played
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +35,13 @@ def local(tmp_path: Path) -> Iterator[Callable[..., Local]]:
     for provider in made:
         provider.close()
     release_all(tmp_path)
+
+
+@pytest.fixture
+def played(tmp_path: Path, local: Callable[..., Local]) -> Callable[..., Played]:
+    """Plays a market on the machines in `tmp_path`."""
+
+    def make(cloud: PlayedCloud, boot_s: float = 0.0) -> Played:
+        return Played(local(boot_s=boot_s), cloud, tmp_path)
+
+    return make

@@ -9,6 +9,7 @@ as long as this computer keeps up, and a rehearsal takes the time that was order
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -113,7 +114,7 @@ class Local:
         there = {machine.name: machine for machine in self.list()}
         if name not in there:
             raise SpecError(f"revoke {name!r}: it is not there; allowed: {', '.join(sorted(there)) or 'nothing'}")
-        gone_at_unix_s = round(time.time() + notice_s, 3)  # Ray counts in milliseconds
+        gone_at_unix_s = math.floor(1000 * (time.time() + notice_s)) / 1000  # Ray counts in milliseconds
         m.write(self._folder / name / "notice.json", m.Notice(gone_at_unix_s))
         ray_node = there[name].ray_node
         if ray_node is not None and notice_s > 0:

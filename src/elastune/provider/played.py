@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from elastune.errors import SpecError
 from elastune.market.cloud import PlayedCloud
 from elastune.messages import Offer
 from elastune.provider.base import Machine
@@ -23,49 +25,42 @@ class Played:
     def __init__(self, local: Local, cloud: PlayedCloud, folder: Path) -> None:
         self._local, self._cloud = local, cloud
         self._file = folder / "offers.json"
-        """What was asked for, by the names of machines: a driver that comes after a crash must know."""
+        """What was asked for and not given back, by the names of machines: a driver that comes after a crash must
+        know."""
         self._began_unix_s = time.time()
-        there = {machine.name for machine in local.list()}
+        there = {machine.name: machine for machine in local.list()}
         known = msgspec.json.decode(self._file.read_bytes(), type=dict[str, Offer]) if self._file.exists() else {}
-        self._offers = {name: offer for name, offer in known.items() if name in there}
-        self._served = set(self._offers)
-        self._revoked: set[str] = set()
+        self._served = {name for name in known if (folder / name).exists()}
+        self._offers = {name: offer for name, offer in known.items() if name in there or name not in self._served}
+        self._revoked = {name for name, machine in there.items() if machine.gone_at_unix_s is not None}
         self._watched_s: dict[str, float] = {}
-        """Until when each machine's price was looked at."""
+        """Until when each machine's price was looked at; by this driver, or else since it is there."""
 
     def run_began(self, unix_s: float) -> None:
         self._began_unix_s = unix_s
 
     def request(self, name: str, offer: Offer | None = None) -> None:
         assert offer is not None
+        if name in self._offers:
+            return
         self._offers[name] = offer
-        draft = self._file.with_suffix(".draft")
-        draft.write_bytes(msgspec.json.encode(self._offers))
-        draft.replace(self._file)
-        self._watched_s[name] = self._now_s()
+        self._write()
         self._serve()
 
     def list(self) -> list[Machine]:
         self._serve()
-        self._take()
         there = {machine.name: machine for machine in self._local.list()}
-        machines = []
-        for name, offer in self._offers.items():
-            if name in there:
-                machines.append(
-                    replace(
-                        there[name],
-                        price_usd_per_hour=self._cloud.price(offer, self._now_s()),
-                        refund_s=self._cloud.refund_s / self._cloud.pace if offer.market == "spot" else 0.0,
-                    )
-                )
-            elif name not in self._served:
-                machines.append(Machine(name, 0, None, 0.0, served=False))
-        return machines
+        if self._take(there):
+            there = {machine.name: machine for machine in self._local.list()}
+        return [self._seen(name, there) for name in self._offers if name in there or name not in self._served]
 
     def release(self, name: str) -> None:
-        self._offers.pop(name, None)
         self._local.release(name)
+        if self._offers.pop(name, None) is not None:
+            self._served.discard(name)
+            self._revoked.discard(name)
+            self._watched_s.pop(name, None)
+            self._write()
 
     def price(self) -> float:
         return self._local.price()
@@ -83,6 +78,18 @@ class Played:
 
     def _now_s(self) -> float:
         return max(0.0, time.time() - self._began_unix_s)
+
+    def _write(self) -> None:
+        draft = self._file.with_suffix(".draft")
+        draft.write_bytes(msgspec.json.encode(self._offers))
+        draft.replace(self._file)
+
+    def _seen(self, name: str, there: Mapping[str, Machine]) -> Machine:
+        if name not in there:
+            return Machine(name, 0, None, 0.0, served=False)
+        offer = self._offers[name]
+        refund_s = self._cloud.refund_s / self._cloud.pace if offer.market == "spot" else 0.0
+        return replace(there[name], price_usd_per_hour=self._cloud.price(offer, self._now_s()), refund_s=refund_s)
 
     def _serve(self) -> None:
         now_s = self._now_s()
@@ -104,15 +111,23 @@ class Played:
             if (offer.type, offer.market) == (market, "spot") and name in self._served and name not in self._revoked
         ]
 
-    def _take(self) -> None:
-        """Between two looks the price may have been above the offer and have come back: that counts."""
-        now_s, there = self._now_s(), {machine.name for machine in self._local.list()}
+    def _take(self, there: Mapping[str, Machine]) -> bool:
+        """Between two looks, or two drivers, the price may have been above the offer and have come back: that counts,
+        and so does the part of the notice that is over. Says whether there are new notices.
+        """
+        now_s, before = self._now_s(), len(self._revoked)
         for market in {offer.type for offer in self._offers.values() if offer.market == "spot"}:
             held = [name for name in self._held(market) if name in there]
             surplus = max(0, len(held) - self._cloud.available(market, now_s))
             for place, name in enumerate(reversed(held)):
-                above = self._cloud.taken_s(self._offers[name], self._watched_s.get(name, now_s)) <= now_s
+                since_s = self._watched_s.get(name, there[name].billed_from_unix_s - self._began_unix_s)
+                above_s = self._cloud.taken_s(self._offers[name], since_s)
                 self._watched_s[name] = now_s
-                if above or place < surplus:
-                    self._revoked.add(name)
-                    self._local.revoke(name, self._cloud.notice_s / self._cloud.pace)
+                if above_s <= now_s or place < surplus:
+                    self._revoke(name, now_s - above_s if above_s <= now_s else 0.0)
+        return len(self._revoked) > before
+
+    def _revoke(self, name: str, ago_s: float) -> None:
+        with suppress(SpecError):  # it has just ended by itself
+            self._local.revoke(name, max(0.0, self._cloud.notice_s / self._cloud.pace - ago_s))
+            self._revoked.add(name)

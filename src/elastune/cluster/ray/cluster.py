@@ -48,6 +48,8 @@ class _Machine:
     """Whether every device has had its warm workers."""
     missing: set[m.Slot] = field(default_factory=set)
     noticed: bool = False
+    adopted: bool = False
+    """A driver before this one had it: its price may be another by now."""
     price_usd_per_hour: float | None = None
 
 
@@ -90,7 +92,7 @@ class RayCluster:
         self.hosts = Hosts(self, setup, self._selector)
         self._gangs = Gangs(self, self.hosts, silence_s)
         for machine in provider.list():  # of a driver before this one
-            self._machines[machine.name] = _Machine()
+            self._machines[machine.name] = _Machine(adopted=True)
 
     # ------------------------------------------------------------------------------------------------ the Cluster seam
 
@@ -185,7 +187,7 @@ class RayCluster:
                 continue
             price = machine.price_usd_per_hour
             if not known.billed:
-                known.billed, known.price_usd_per_hour = True, price
+                known.billed, known.price_usd_per_hour = True, None if known.adopted else price
                 self._events.append(m.NodeBilled(node, *self._paid(machine)))
             if price is not None and price != known.price_usd_per_hour:
                 known.price_usd_per_hour = price
