@@ -91,7 +91,10 @@ def tune(folder: Path, name: str, seed: int | None, notice_s: float, refund: boo
         max_retries=0,  # being taken away is no failed try
         seed=3,
     )
-    return tuner.fit(progress=False)
+    result = tuner.fit(progress=False)
+    if result.status == "interrupted":  # by who runs this: it says nothing
+        sys.exit(130)
+    return result
 
 
 @dataclass
