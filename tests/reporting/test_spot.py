@@ -8,6 +8,8 @@ import pytest
 from tests.market.test_cloud import priced
 
 import elastune as et
+from elastune import messages as m
+from elastune.record.projection import RunView
 from elastune.reporting.spot import spot_dict, spot_text
 
 
@@ -61,3 +63,35 @@ def test_what_was_reported_is_not_trained_again(tmp_path: Path) -> None:
 def test_a_run_without_a_market_says_nothing_of_it(tmp_path: Path) -> None:
     tuner = et.Tuner(None, space={"x": et.uniform(0, 1)}, metric="loss", algorithm=et.FIFO(2, 3), storage=tmp_path)
     assert spot_dict(tuner.simulate(et.Simulation()).view) is None
+
+
+def test_a_machine_that_is_taken_away_while_it_boots_costs_nothing_where_there_is_a_refund(tmp_path: Path) -> None:
+    changes = [(0.0, 0.2), (8000.0, 9.0), (8010.0, 0.2), (1e6, 0.2)]
+    market = et.Spot(
+        types={"a": {"price": 1.0}},
+        prices=priced(changes, "a/z").prices,
+        begin="1970-01-01T02:13:00",  # twenty seconds before the price rises
+        revocation=None,
+        on_demand=False,
+        refund=True,
+        boot="5m",
+    )
+    tuner = et.Tuner(
+        None, space={"x": et.uniform(0, 1)}, metric="loss", algorithm=et.FIFO(1, 3), market=market, storage=tmp_path
+    )
+    view = tuner.simulate(et.Simulation(workload=et.Synthetic("loss", "min", step_s=300.0))).view
+    first = view.machines[0]
+    assert first.revoked and first.cost_usd == 0.0
+    assert spot_dict(view) is not None and view.trials["experiment-00000"].iteration == 3
+
+
+def test_a_machine_that_a_new_driver_finds_again_is_paid_for_once() -> None:
+    billed = m.NodeBilled("n0", 1, 0.0, 1.0)
+    view = RunView.of(
+        [
+            m.Record(0.0, (billed,), (), ()),
+            m.Record(3600.0, (), (), (m.ReleaseNode(1, "n0"),)),  # the driver dies before it is carried out
+            m.Record(7200.0, (m.RunResumed(), billed, m.NodeStray("n0")), (), (m.ReleaseNode(2, "n0"),)),
+        ]
+    )
+    assert len(view.machines) == 1 and view.cost_usd() == pytest.approx(2.0)

@@ -72,6 +72,8 @@ class Fleet:
         self._answer.order(ReleaseNode, node_id)
 
     def billed(self, event: NodeBilled) -> None:
+        node = self.nodes[event.node]
+        node.billed_from_s, node.refund_s = event.billed_from_s, event.refund_s
         self.spending.begin(event)
         self.limit = self.spending.limit(self._answer.at_s)
 

@@ -65,7 +65,7 @@ class Pool:
 
     def ready(self, event: NodeReady) -> None:
         node = self.nodes[event.node]
-        node.devices, node.billed_from_s, node.refund_s = event.devices, event.billed_from_s, event.refund_s
+        node.devices = event.devices
         if not node.draining:
             self.free.add_node(node.id, event.devices)
 

@@ -66,7 +66,12 @@ class Loop:
             if strays:
                 self.turn(Turn(turn.at_s, (*turn.events, *strays)))
             return
-        gone = [NodeLost(node, "its driver ended", last_s) for node in nodes if node not in there.nodes]
+        # Of those that were to be taken away it is known who ended them.
+        gone = [
+            NodeLost(name, "its driver ended", last_s, revoked=node.draining)
+            for name, node in nodes.items()
+            if name not in there.nodes
+        ]
         lost = [
             TrialLost(trial.id, trial.attempt, "its driver ended", fault=False)
             for trial in self._controller.trials.values()

@@ -199,6 +199,7 @@ class RunView:
     _started: RunStarted | None = None
     _uses: list[MachineUse] = field(default_factory=list)
     _held: dict[str, int] = field(default_factory=dict)  # node -> its place in _uses, while it is held
+    _places: dict[str, int] = field(default_factory=dict)  # the same of all that ever were
     _on_devices: dict[str, TrialView] = field(default_factory=dict)
     _heirs: dict[str, list[TrialView]] = field(default_factory=dict)
     """By the path of a checkpoint: the other trials that have gone on from it."""
@@ -354,9 +355,7 @@ class RunView:
                     self._attempt_over(trial, event.attempt, "lost")
             case NodeBilled():
                 if event.node not in self._held:
-                    self._held[event.node] = len(self._uses)
-                    self._uses.append(MachineUse.of(event))
-                    self.ready_s.append(math.inf)
+                    self._begin_use(event)
                 if isinstance(event, NodeReady):
                     self.ready_s[self._held[event.node]] = min(self.at_s, self.ready_s[self._held[event.node]])
             case NodeNotice():
@@ -463,6 +462,17 @@ class RunView:
             trial.segments += [Busy(slot, trial.id, *held) for slot in trial.slots]
             trial.slots, trial.end_s = (), to_s
             del self._on_devices[trial.id]
+
+    def _begin_use(self, event: NodeBilled) -> None:
+        """A machine that was to be given back when its driver died, and is found again, is paid for once."""
+        place = self._places.get(event.node)
+        if place is not None and self._uses[place].from_s == event.billed_from_s:
+            self._held[event.node] = place
+            self._uses[place] = replace(self._uses[place], to_s=math.inf)
+            return
+        self._held[event.node] = self._places[event.node] = len(self._uses)
+        self._uses.append(MachineUse.of(event))
+        self.ready_s.append(math.inf)
 
     def _node_over(self, node: str, end: BusyEnd, billed_until_s: float | None = None, revoked: bool = False) -> None:
         for trial in list(self._on_devices.values()):
