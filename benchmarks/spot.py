@@ -2,7 +2,7 @@
 
 `tune`: SpotTune against one machine type for all trials, on real prices (_spot_tune.py says which, and what was fixed
 when); after SpotTune's Figures 7, 8, 9, 10c and 12. `revocation`, `curves` and `deadline` are the studies of
-_spot_revocation.py, _spot_curves.py and _spot_deadline.py.
+_spot_revocation.py, _spot_curves.py and _spot_in_time.py.
 
 "Paper" is SpotTune with RevPred, one random bid for each market and its equation 2, "ours" is with our model of
 revocation, eight bids and what allocate/cheapest_step.py makes of the equation.
@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import _spot_curves
-import _spot_deadline
+import _spot_in_time
 import _spot_plots
 import _spot_revocation
 from _figures import Figure, print_figures
@@ -238,19 +238,7 @@ def curves(quick: bool) -> list[Figure]:
 
 
 def deadline(quick: bool) -> list[Figure]:
-    traces = _spot_deadline.read_traces()
-    lines = _spot_deadline.table(traces, quick)
-    whole = [line for line in lines if line["trace_set"] == "all"]
-    missed = sum(int(str(line["missed"])) for line in whole)
-    on_demand = fmean(float(str(line["over_on_demand"])) for line in whole)
-    last_moment = fmean(float(str(line["over_last_moment"])) for line in whole)
-    return [
-        Figure("deadline_missed", missed, None, None, "0", missed == 0),
-        Figure("deadline_cost_over_on_demand", round(on_demand, 3), 1.0, round(on_demand, 3), "< 1", on_demand < 1),
-        Figure(
-            "deadline_cost_over_last_moment", round(last_moment, 3), 1.0, round(last_moment, 3), "< 1", last_moment < 1
-        ),
-    ]
+    return _spot_in_time.run(quick)
 
 
 STUDIES: dict[str, Callable[[bool], list[Figure]]] = {
