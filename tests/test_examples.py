@@ -36,7 +36,7 @@ def test_the_demo_finds_a_good_network_and_says_where_the_pictures_are(tmp_path:
     accuracy = float(said.split("best accuracy ")[-1].split()[0])
     assert accuracy > 0.9
     pictures = [Path(line.split(": ")[1]) for line in said.splitlines() if line.startswith("picture: ")]
-    assert len(pictures) == 8 and all((tmp_path / picture).stat().st_size > 1000 for picture in pictures)
+    assert len(pictures) == 10 and all((tmp_path / picture).stat().st_size > 1000 for picture in pictures)
 
 
 @pytest.mark.slow
