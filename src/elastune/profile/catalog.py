@@ -14,11 +14,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from elastune.errors import SpecError, did_you_mean
+from elastune.messages import Market
 from elastune.profile.cloud import Cloud
 from elastune.profile.latency import Latency, constant
 
 Provider = Literal["aws", "gcp", "azure"]
-Market = Literal["on-demand", "spot"]
 MARKETS: tuple[Market, ...] = ("on-demand", "spot")
 
 REQUEST: dict[Provider, Latency] = {"aws": constant(10.0), "gcp": constant(10.0), "azure": constant(20.0)}
