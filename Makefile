@@ -8,13 +8,16 @@ BENCH := .venv/.stamp-bench
 export RAY_USAGE_STATS_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow soak check bench clean
+.PHONY: help demo serve test test-slow soak soak-service check bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 demo: $(DEV)  ## tune a small neural network on this computer, in a minute once installed
 	$(BIN)/python examples/digits/demo.py
+
+serve: $(DEV)  ## the service with its web portal on this computer; Ctrl-C pauses its jobs
+	$(BIN)/elastune serve
 
 test: $(DEV)  ## the fast tests
 	$(BIN)/pytest -m "not slow"
@@ -24,6 +27,9 @@ test-slow: $(DEV)  ## the slow tests: real machines, crashes, examples
 
 soak: $(DEV)  ## run after run on machines that come to harm, for MINUTES (default 60)
 	$(BIN)/python -m tests.chaos $(or $(MINUTES),60)
+
+soak-service: $(DEV)  ## 1,000 jobs of 50 tenants on a service that is killed 50 times
+	$(BIN)/python -m tests.service.storm
 
 check: $(DEV)  ## lint, format, types, import rules
 	$(BIN)/ruff check .

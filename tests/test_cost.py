@@ -111,11 +111,17 @@ def test_a_price_that_changes_counts_for_as_long_as_it_held(
         for at_s, new in changes:
             if at_s < until_s:
                 total, price, since_s = total + price * (at_s - since_s), new, at_s
-        return (total + price * (max(until_s, minimum_s) - since_s)) / 3600
+        missing_s = max(0.0, minimum_s - until_s)  # at the first price: it is gone because that has risen
+        return (total + price * (until_s - since_s) + use.price_usd_per_hour * missing_s) / 3600
 
     assert whole.cost_usd == pytest.approx(expected(end_s))
     if asked_s < end_s:
         assert whole.until(asked_s).cost_usd == pytest.approx(expected(asked_s))
+
+
+def test_what_is_missing_to_the_minimum_is_not_billed_at_the_price_that_took_the_machine_away() -> None:
+    use = MachineUse("n", 1, 3.6, 0.0, minimum_s=60.0).repriced(40.0, 900.0).until(40.0, revoked=True)
+    assert use.cost_usd == pytest.approx(0.06)
 
 
 def test_a_machine_that_is_taken_away_before_its_refund_ends_costs_nothing() -> None:
@@ -123,4 +129,5 @@ def test_a_machine_that_is_taken_away_before_its_refund_ends_costs_nothing() -> 
     assert use.until(3599.0, revoked=True).cost_usd == 0.0
     assert use.until(3600.0, revoked=True).cost_usd == pytest.approx(4.6)
     assert use.until(100.0).cost_usd == pytest.approx(1.1)
+    assert use.repriced(200.0, 9.9).until(100.0, revoked=True).cost_usd == 0.0
     assert use.until(100.0, revoked=True).in_device_hours.cost_usd == pytest.approx(100 / 3600)

@@ -61,3 +61,17 @@ def test_seer_finds_a_good_network_in_a_minute_and_spends_no_more_than_it_has_sa
     result = et.load(tmp_path / "runs" / "seer")
     assert result.status == "succeeded" and result.best_value > 0.9
     assert result.view.at_s <= 60 and result.cost <= forecast["cost_usd"]["at_most"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("file", "name"), [("job.json", "Ultron-example"), ("own_hpo.json", "Ultron-example-with-its-own-search")]
+)
+def test_code_and_json_of_ultron_run_as_they_are(file: str, name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "elastune", "run", str(EXAMPLES / "ultron" / file), "--quiet"]
+    env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    subprocess.run(command, cwd=tmp_path, env=env, timeout=240, check=True)
+    result = et.load(tmp_path / "runs" / name)
+    assert result.status == "succeeded" and len(result.view.trials) == 12 and result.best_value > 0.6
+    assert (result.best_checkpoint() / "DONE").exists()

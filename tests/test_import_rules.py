@@ -36,16 +36,29 @@ ROWS: list[tuple[set[str], set[str]]] = [
     ({"reporting"}, {"spec", "messages", "cost", "record", "market"}),
 ]
 WIRING = {
-    *("__init__", "__main__", "bench", "cli", "config_file", "driver", "experiment", "forecast", "forecasts"),
-    *("held_forecast", "joint", "planning", "pricing", "profiling", "results", "run_folder", "service", "signals"),
-    *("simulation", "spot", "timed_forecast", "together", "tuner"),
+    *(
+        "__init__",
+        "__main__",
+        "bench",
+        "cli",
+        "cli_common",
+        "cli_jobs",
+        "cli_market",
+        "cli_service",
+        "config_file",
+        "driver",
+        "experiment",
+    ),
+    *("forecast", "forecasts", "held_forecast", "joint", "planning", "pricing", "profiling", "reproducible", "rerun"),
+    *("results", "run_folder"),
+    *("service", "signals", "simulation", "spot", "timed_forecast", "together", "tuner", "ultron_spec"),
 }
 SIMULATED = ("cluster/simulated*", "cluster/workload*", "provider/played*")
 SIMULATED_ALSO = {"profile", "market", "curve", "space"}
 BASE_LIBRARIES = {"msgspec"}
 
 RAY = ("cluster/ray/*", "worker/*", "provider/*", "service/*")
-CLOCK = (*RAY, "cli.py", "signals.py", "record/lease*")
+CLOCK = (*RAY, "cli.py", "cli_jobs.py", "cli_market.py", "cli_service.py", "signals.py", "record/lease*")
 GLOBAL_RANDOM = ("worker/*",)  # it seeds the generators of the user's code
 
 CLOCK_READERS = {

@@ -72,3 +72,9 @@ def test_auto_goes_by_the_market_where_there_is_one(tmp_path: Path) -> None:
     assert 0 < spot.noticed_mean_s < math.inf
     with pytest.raises(et.SpecError, match="auto"):
         et.Tuner(None, **told, checkpoint_every="often", storage=tmp_path)
+
+
+def test_where_a_deadline_reckons_with_it_nothing_stays_unsaved_for_longer() -> None:
+    usual, bound = SavingRule(), SavingRule(longest_s=600.0)
+    assert usual.period_s(5.0, 5.0) > 600.0 and bound.period_s(5.0, 5.0) == 600.0
+    assert bound.period_s(0.01, 0.01) == usual.period_s(0.01, 0.01)

@@ -37,6 +37,10 @@ CASES: dict[str, tuple[Any, str]] = {
     "a notice that is none": ({"notice": "-1s"}, "notice='-1s'"),
     "a pace of nothing": ({"pace": 0}, "pace=0"),
     "an unknown model": ({"revocation": "bosted"}, "bosted"),
+    "a date that is a number": ({"begin": 20160412}, "begin=20160412"),
+    "prices that are a number": ({"prices": 5}, "prices=5"),
+    "a model that is a number": ({"revocation": 5}, "revocation=5"),
+    "a type that is a number": ({"types": {5: {"price": "$1"}}}, "types: 5"),
     "a policy without its deadline": ({"policy": "never-late"}, "deadline"),
 }
 

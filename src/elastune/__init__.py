@@ -24,6 +24,7 @@ from elastune.algorithm import (
     ElasticHyperband,
     Hyperband,
     HyperSched,
+    KFold,
     SingleTrial,
     SpotTune,
     Stages,
@@ -48,6 +49,7 @@ from elastune.worker import (
 )
 
 if TYPE_CHECKING:
+    from elastune import data as data
     from elastune.cluster.simulated import Fault
     from elastune.cluster.workload import Synthetic, Table
     from elastune.planning import Planning
@@ -73,6 +75,7 @@ _LAZY = {
     "Synthetic": "elastune.cluster.workload",
     "Table": "elastune.cluster.workload",
     "OptunaSearcher": "elastune.search.optuna",
+    "data": "elastune.data",
     "torch": "elastune.worker.torch",
 }
 """What only the driver needs is imported when it is asked for: `import elastune` in a worker should cost next to
@@ -85,7 +88,7 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         module = importlib.import_module(_LAZY[name])
-        return module if name == "torch" else getattr(module, name)
+        return module if name in ("data", "torch") else getattr(module, name)
     raise AttributeError(f"module 'elastune' has no attribute {name!r}")
 
 
@@ -106,6 +109,7 @@ __all__ = [
     "HyperSched",
     "Hyperband",
     "Infeasible",
+    "KFold",
     "OptunaSearcher",
     "Planning",
     "PreemptionInfo",

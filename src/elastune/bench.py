@@ -27,7 +27,7 @@ from elastune.errors import ElastuneError, Infeasible, RunFailed, SpecError, did
 from elastune.experiment import Experiment, plans_itself
 from elastune.messages import RunEnded, RunStarted, Turn
 from elastune.reporting.comparison import Row
-from elastune.search import Searcher
+from elastune.search import HPOAlgorithm, Searcher
 from elastune.simulation import Simulation
 from elastune.spec import require_int
 from elastune.tuner import Tuner
@@ -47,7 +47,7 @@ class Entry:
     """
 
     algorithm: Algorithm
-    searcher: str | Searcher | BaseSampler | None = None
+    searcher: str | Searcher | BaseSampler | HPOAlgorithm | type[HPOAlgorithm] | None = None
     machines: int | None = None
 
 

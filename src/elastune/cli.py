@@ -11,62 +11,36 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
-from datetime import UTC, datetime
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
-from elastune.errors import ElastuneError, Infeasible, RunFailed, SpecError, StorageError, did_you_mean
+from elastune import cli_jobs
+from elastune.cli_common import INTERRUPTED, explained, json_option, print_json
+from elastune.cli_market import prices, revocation
+from elastune.cli_service import COMMANDS
+from elastune.errors import RunFailed, SpecError, StorageError, did_you_mean
 from elastune.results import Result
-from elastune.units import format_duration, parse_money
+from elastune.units import format_duration
 from elastune.worker.log import follow_log, log_path
 
 if TYPE_CHECKING:
     from elastune.driver import Driver
-    from elastune.market.synthetic_prices import Style
     from elastune.simulation import Simulation
-
-FAILED, INFEASIBLE, INTERRUPTED = 2, 3, 130
 
 journal_option = click.option(
     "--journal", metavar="URL", help="Where the journal is, if not in the run's folder: postgresql://..."
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 quiet_option = click.option("--quiet", is_flag=True, help="No progress line.")
 experiment_option = click.option("--experiment", metavar="NAME", help="Only this one of those that share the run.")
 priority_option = click.option(
     "--priority", "priorities", metavar="NAME=NUMBER", multiple=True, help="Of one of several experiments; default: 1."
 )
-prices_argument = click.argument("prices", type=click.Path(path_type=Path))
 run_argument = click.argument("run", type=click.Path(path_type=Path))
 file_argument = click.argument("experiment", type=click.Path(path_type=Path))
 files_argument = click.argument("experiments", type=click.Path(path_type=Path), nargs=-1, required=True)
-
-
-def _explained(command: Callable[..., None]) -> Callable[..., None]:
-    """An error that is meant for the user is shown as it is, without a traceback."""
-
-    @wraps(command)
-    def explained(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except ElastuneError as error:
-            Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False)
-            sys.exit(INFEASIBLE if isinstance(error, Infeasible) else FAILED)
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            sys.exit(INTERRUPTED)
-
-    return explained
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -76,6 +50,10 @@ def main() -> None:
     logging.basicConfig(format="warning: %(message)s", level=logging.WARNING)
 
 
+for _command in (prices, revocation, *COMMANDS, *cli_jobs.COMMANDS):
+    main.add_command(_command)
+
+
 @main.command()
 @files_argument
 @priority_option
@@ -83,7 +61,7 @@ def main() -> None:
 @journal_option
 @json_option
 @quiet_option
-@_explained
+@explained
 def run(
     experiments: tuple[Path, ...],
     priorities: tuple[str, ...],
@@ -113,7 +91,7 @@ def run(
 @click.option("--storage", type=click.Path(path_type=Path), help="Folder for runs; default: runs.")
 @json_option
 @quiet_option
-@_explained
+@explained
 def simulate(
     experiments: tuple[Path, ...], priorities: tuple[str, ...], storage: Path | None, as_json: bool, quiet: bool
 ) -> None:
@@ -135,7 +113,7 @@ def simulate(
 @click.option("--plot", type=click.Path(path_type=Path), help="Folder for a picture of what was measured.")
 @json_option
 @quiet_option
-@_explained
+@explained
 def profile(
     experiment: Path,
     out: Path | None,
@@ -161,7 +139,7 @@ def profile(
     found.save(out)
     pictures = [] if plot is None else [str(path) for path in found.save_plots(plot)]
     if as_json:
-        _print({**found.to_dict(), "file": str(out), "plots": pictures}, True)
+        print_json({**found.to_dict(), "file": str(out), "plots": pictures})
         return
     Console().print(found.tables())
     click.echo("\n".join([f"written to {out}", *(f"picture: {path}" for path in pictures)]))
@@ -171,7 +149,7 @@ def profile(
 @file_argument
 @json_option
 @click.option("--plot", type=click.Path(path_type=Path), help="Folder for pictures of the plan.")
-@_explained
+@explained
 def plan(experiment: Path, as_json: bool, plot: Path | None) -> None:
     """What an EXPERIMENT would take and cost, stage by stage, and what every other deadline would cost.
 
@@ -185,7 +163,7 @@ def plan(experiment: Path, as_json: bool, plot: Path | None) -> None:
     forecast = tuner.plan()
     pictures = [] if plot is None else [str(path) for path in forecast.save_plots(plot)]
     if as_json:
-        _print({**forecast.to_dict(), "plots": pictures}, True)
+        print_json({**forecast.to_dict(), "plots": pictures})
         return
     Console().print(forecast.tables())
     if pictures:
@@ -202,7 +180,7 @@ def plan(experiment: Path, as_json: bool, plot: Path | None) -> None:
 @click.option("--jobs", type=click.IntRange(min=1), help="How many processes; default: one for each processor.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Folder for a picture of the results.")
 @json_option
-@_explained
+@explained
 def bench(
     experiment: Path,
     seeds: int,
@@ -236,7 +214,7 @@ def bench(
     pictures = [] if plot is None else [str(path) for path in save_comparison(plot, rows, metric, mode)]
     if as_json:
         summary = {"task": contest.task, "metric": metric, "mode": mode, "standings": [asdict(each) for each in found]}
-        _print({**summary, "rows": [asdict(row) for row in rows], "left_out": left_out, "plots": pictures}, True)
+        print_json({**summary, "rows": [asdict(row) for row in rows], "left_out": left_out, "plots": pictures})
         return
     Console().print(comparison_table(found, rows, metric, mode))
     for said in [*([f"runs: {out}"] if out else []), *(f"picture: {path}" for path in pictures)]:
@@ -254,165 +232,12 @@ def _runs_line(runs: int, shown: bool) -> Iterator[Callable[[int], None]]:
         yield lambda more: line.advance(task, more)
 
 
-@main.group()
-def revocation() -> None:
-    """How likely a spot machine is taken away within the hour: train a model, judge it, ask it."""
-
-
-@revocation.command("train")
-@prices_argument
-@click.option(
-    "--model",
-    type=click.Choice(["boosted", "revpred", "tributary", "logistic"]),
-    default="boosted",
-    show_default=True,
-    help="Ours, or one of those it is compared with.",
-)
-@click.option("--until", metavar="DATE", help="Train on prices up to then; default: on all.")
-@click.option("--market", "markets", metavar="TYPE/ZONE", multiple=True, help="Only this one; may be repeated.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--save", "file", type=click.Path(path_type=Path), required=True, help="The file to write.")
-@_explained
-def train_revocation(
-    prices: Path, model: str, until: str | None, markets: tuple[str, ...], seed: int, file: Path
-) -> None:
-    """Train a model on PRICES (a CSV file)."""
-    from elastune.market.price_file import load_prices
-    from elastune.market.prices import Prices
-    from elastune.market.revocation import model_class
-
-    kind, known = model_class(model), load_prices(prices)
-    if markets:
-        known = Prices({market: known[market] for market in markets})
-    end_unix_s = max(series.end_unix_s for series in known.values())
-    if not file.parent.is_dir():
-        raise SpecError(f"save={str(file)!r}: there is no folder {file.parent}: make it, or give another file")
-    kind.fit(known, end_unix_s if until is None else _moment("until", until), seed).save(file)
-    click.echo(f"written to {file}")
-
-
-@revocation.command("evaluate")
-@prices_argument
-@click.argument("models", metavar="FILE...", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option("--plot", type=click.Path(path_type=Path), help="Folder for a picture of the calibration.")
-@json_option
-@_explained
-def evaluate_revocation(prices: Path, models: tuple[Path, ...], plot: Path | None, as_json: bool) -> None:
-    """Judge the models in FILES by the PRICES that came after their training."""
-    from elastune.market.evaluation import evaluate
-    from elastune.market.price_file import load_prices
-    from elastune.market.revocation import load_revocation
-    from elastune.reporting.revocation import evaluation_dicts, evaluation_table
-
-    if plot is not None:
-        from elastune.reporting.calibration_plots import save_calibration  # says so now where matplotlib is missing
-    known = load_prices(prices)
-    found = evaluate({str(path): load_revocation(path, known) for path in models}, known)
-    pictures = [] if plot is None else [str(path) for path in save_calibration(plot, found)]
-    if as_json:
-        _print({"models": evaluation_dicts(found), "plots": pictures}, True)
-        return
-    Console().print(evaluation_table(found))
-    for path in pictures:
-        click.echo(f"picture: {path}")
-
-
-@revocation.command("predict")
-@prices_argument
-@click.argument("model", metavar="FILE", type=click.Path(path_type=Path))
-@click.option("--market", metavar="TYPE/ZONE", required=True, help="The machine type and its zone.")
-@click.option("--max-price", metavar="USD", required=True, help="The most that is paid for an hour.")
-@click.option("--at", metavar="DATE", help="From when on; default: the end of the prices.")
-@json_option
-@_explained
-def predict_revocation(prices: Path, model: Path, market: str, max_price: str, at: str | None, as_json: bool) -> None:
-    """The probability, by the model in a FILE, that the price of a market passes a maximum within the hour."""
-    from elastune.market.price_file import load_prices
-    from elastune.market.revocation import load_revocation
-
-    known = load_prices(prices)
-    end_unix_s = max(series.end_unix_s for series in known.values())
-    at_unix_s = end_unix_s if at is None else _moment("at", at)
-    usd = parse_money(max_price, "max-price")
-    probability = load_revocation(model, known).probability(market, usd, at_unix_s)
-    if as_json:
-        _print({"market": market, "max_price": usd, "at_unix_s": at_unix_s, "probability": probability}, True)
-        return
-    click.echo(f"{probability:.1%}")
-
-
-def _moment(name: str, text: str) -> float:
-    """Seconds since 1970 of a date, with or without a time; in UTC unless it says otherwise."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise SpecError(f"{name}={text!r}: must be a date such as 2016-04-10 or 2016-04-10T12:30") from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-
-
-@main.command()
-@click.argument("file", type=click.Path(path_type=Path), required=False)
-@click.option("--aws", is_flag=True, help="Ask AWS for the last days, with the credentials of this computer.")
-@click.option(
-    "--synthetic",
-    is_flag=False,
-    flag_value="auction",
-    type=click.Choice(["auction", "smooth"]),
-    help="Make a market up, to try it: with spikes, as it was (auction; the default), or as it is today (smooth).",
-)
-@click.option("--type", "types", metavar="TYPE", multiple=True, help="Only this machine type; may be repeated.")
-@click.option("--zone", "zones", metavar="ZONE", multiple=True, help="Only this zone; may be repeated.")
-@click.option("--region", "regions", metavar="REGION", multiple=True, help="With --aws: where; may be repeated.")
-@click.option("--days", type=float, help="With --aws and --synthetic: how many; default: 7.")
-@click.option("--product", metavar="NAME", help="The operating system, as AWS calls it; default: Linux/UNIX.")
-@click.option("--save", type=click.Path(path_type=Path), help="A CSV file for the prices, packed if it ends with .gz.")
-@click.option("--plot", type=click.Path(path_type=Path), help="A file for a picture: .png, .svg or .pdf.")
-@json_option
-@_explained
-def prices(
-    file: Path | None,
-    aws: bool,
-    synthetic: Style | None,
-    types: tuple[str, ...],
-    zones: tuple[str, ...],
-    regions: tuple[str, ...],
-    days: float | None,
-    product: str | None,
-    save: Path | None,
-    plot: Path | None,
-    as_json: bool,
-) -> None:
-    """What spot machines cost, market by market, from a FILE of prices (CSV, or AWS's JSON)."""
-    from elastune.market.price_file import save_prices
-    from elastune.market.prices import split_market
-    from elastune.pricing import find_prices, on_demand_usd
-    from elastune.reporting.prices import prices_table, summaries, summary_dicts
-
-    until = time.time() if aws else None
-    found = find_prices(file, until, synthetic, types, zones, regions, days, product)
-    on_demand = on_demand_usd({split_market(market)[0] for market in found})
-    if save is not None:
-        save_prices(found, save)
-    if plot is not None:
-        from elastune.reporting.price_plots import save_price_plot
-
-        save_price_plot(plot, found, on_demand)
-    told = summaries(found, on_demand)
-    if as_json:
-        written = {"file": None if save is None else str(save), "plot": None if plot is None else str(plot)}
-        _print({"markets": summary_dicts(told), **written}, True)
-        return
-    Console().print(prices_table(told))
-    for said in [*([f"prices: {save}"] if save else []), *([f"picture: {plot}"] if plot else [])]:
-        click.echo(said)
-
-
 @main.command()
 @run_argument
 @journal_option
 @json_option
 @quiet_option
-@_explained
+@explained
 def resume(run: Path, journal: str | None, as_json: bool, quiet: bool) -> None:
     """Go on with a RUN (its folder) that was interrupted or crashed."""
     from elastune.together import restore
@@ -423,12 +248,48 @@ def resume(run: Path, journal: str | None, as_json: bool, quiet: bool) -> None:
 
 @main.command()
 @run_argument
+@click.option(
+    "--storage", type=click.Path(path_type=Path), help="Folder for the second run; default: beside the first."
+)
+@journal_option
+@json_option
+@quiet_option
+@explained
+def rerun(run: Path, storage: Path | None, journal: str | None, as_json: bool, quiet: bool) -> None:
+    """Run the experiment of a RUN again, and compare all that was reported, to the last digit.
+
+    Exit code 1: they differ, and it says where first. A job of the service is submitted again, and not compared.
+    """
+    if cli_jobs.is_job(run):
+        cli_jobs.rerun_job(str(run), as_json)
+        return
+    from elastune.rerun import rerun
+
+    with redirect_stdout(sys.stderr):
+        again = rerun(run, storage=storage, journal=journal, progress=not quiet and not as_json)
+    told = again.told
+    if as_json:
+        print_json({"same": again.same, **told._asdict(), "run": str(again.result.path)})
+    else:
+        seen = f"{told.trials} trials, {told.reports} reports"
+        click.echo(f"the same: {seen}" if again.same else f"not the same: {told.difference}")
+        for said in (*(f"  {hint}" for hint in told.hints), f"the second run: {again.result.path}"):
+            click.echo(said)
+    if not again.same:
+        sys.exit(1)
+
+
+@main.command()
+@run_argument
 @experiment_option
 @journal_option
 @json_option
-@_explained
+@explained
 def status(run: Path, experiment: str | None, journal: str | None, as_json: bool) -> None:
-    """How a RUN stands: trials, best so far, time, cost."""
+    """How a RUN stands, or a job of the service: trials, best so far, time, cost."""
+    if cli_jobs.is_job(run):
+        cli_jobs.print_status_of_job(str(run), as_json)
+        return
     result = _load(run, journal)
     _show_summary(result if experiment is None else result[experiment], as_json)
     started = result.view.started.started_unix_s
@@ -443,9 +304,12 @@ def status(run: Path, experiment: str | None, journal: str | None, as_json: bool
 @journal_option
 @json_option
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many trials to show.")
-@_explained
+@explained
 def trials(run: Path, experiment: str | None, journal: str | None, as_json: bool, limit: int) -> None:
-    """The trials of a RUN, best first."""
+    """The trials of a RUN, or of a job of the service, best first."""
+    if cli_jobs.is_job(run):
+        cli_jobs.print_trials_of_job(str(run), limit, as_json)
+        return
     from elastune.reporting import trial_dicts, trials_table
 
     def show(result: Result) -> None:
@@ -459,15 +323,21 @@ def trials(run: Path, experiment: str | None, journal: str | None, as_json: bool
 @experiment_option
 @journal_option
 @json_option
-@_explained
+@explained
 def best(run: Path, experiment: str | None, journal: str | None, as_json: bool) -> None:
-    """The best configuration of a RUN."""
+    """The best configuration of a RUN: a folder, or the id of a job of the service."""
+    if cli_jobs.is_job(run):
+        cli_jobs.print_best_of_job(str(run), as_json)
+        return
 
     def found(result: Result) -> dict[str, Any]:
-        return {"trial": result.best_trial.id, "value": result.best_value, "config": result.best_params}
+        best = result.best_trial
+        why = {"why": best.verdict} if best.verdict else {}
+        return {"trial": best.id, "value": result.best_value, "config": result.best_params} | why
 
     def show(result: Result) -> None:
-        click.echo(f"{result.view.started.metric} {result.best_value:g} by trial {result.best_trial.id}")
+        why = f": {result.best_trial.verdict}" if result.best_trial.verdict else ""
+        click.echo(f"{result.view.started.metric} {result.best_value:g} by trial {result.best_trial.id}{why}")
         for name, value in result.best_params.items():
             click.echo(f"  {name}: {json.dumps(value)}")
 
@@ -482,7 +352,7 @@ def best(run: Path, experiment: str | None, journal: str | None, as_json: bool) 
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder for the pictures; default: plots in the run's folder."
 )
-@_explained
+@explained
 def report(run: Path, experiment: str | None, journal: str | None, as_json: bool, out: Path | None) -> None:
     """All about a RUN: summary, trials, best so far, machines, and pictures of it as PNG and SVG."""
     from elastune.reporting import (
@@ -510,7 +380,7 @@ def report(run: Path, experiment: str | None, journal: str | None, as_json: bool
             "devices": utilisation_dict(whole.view),
             "plots": pictures,
         }
-        _print({**summary_dict(result.view), **told}, True)
+        print_json({**summary_dict(result.view), **told})
         return
     console = Console()
     console.print(summary(result.view), "")
@@ -526,14 +396,21 @@ def report(run: Path, experiment: str | None, journal: str | None, as_json: bool
 
 @main.command()
 @run_argument
-@click.argument("trial")
+@click.argument("trial", required=False)
 @click.option("--rank", type=click.IntRange(min=0), default=0, help="Which process of a trial on several devices.")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the trial is over.")
 @journal_option
-@_explained
-def logs(run: Path, trial: str, rank: int, follow: bool, journal: str | None) -> None:
-    """What a TRIAL of a RUN has printed."""
+@explained
+def logs(run: Path, trial: str | None, rank: int, follow: bool, journal: str | None) -> None:
+    """What a TRIAL of a RUN has printed: of a folder, or of a job of the service. Without a trial: what the service
+    has to say of the job.
+    """
+    if cli_jobs.is_job(run):
+        cli_jobs.print_logs_of_job(str(run), trial, rank, follow)
+        return
     view = _load(run, journal).view
+    if trial is None:
+        raise SpecError(f"trial is missing: give one of run {run}: {', '.join(view.trials)}")
     if trial not in view.trials:
         raise SpecError(f"trial {trial!r}: run {run} has no such trial; {did_you_mean(trial, view.trials)}")
     path = log_path(run / "logs", trial, rank)
@@ -551,7 +428,7 @@ def logs(run: Path, trial: str, rank: int, follow: bool, journal: str | None) ->
 @main.command()
 @click.argument("runs", type=click.Path(path_type=Path), nargs=-1)
 @json_option
-@_explained
+@explained
 def gc(runs: tuple[Path, ...], as_json: bool) -> None:
     """Give back machines that crashed drivers left behind, of all RUNS (default: those in the folder runs)."""
     from elastune.run_folder import release_leftovers
@@ -562,7 +439,7 @@ def gc(runs: tuple[Path, ...], as_json: bool) -> None:
             raise StorageError(f"{path}: there is no such run; a run is a folder such as runs/digits")
     found = {str(path): release_leftovers(path) for path in folders}
     if as_json:
-        _print({run: {"released": released, "in_use": owned} for run, (released, owned) in found.items()}, True)
+        print_json({run: {"released": released, "in_use": owned} for run, (released, owned) in found.items()})
         return
     for run, (released, owned) in found.items():
         if released:
@@ -624,12 +501,12 @@ def _for_each(
     if chosen is not None or len(whole.experiments) == 1:
         result = whole if chosen is None else whole[chosen]
         if as_json:
-            _print(found(result), True)
+            print_json(found(result))
         else:
             show(result)
         return
     if as_json:
-        _print({name: _unless_nothing(found, whole[name]) for name in whole}, True)
+        print_json({name: _unless_nothing(found, whole[name]) for name in whole})
         return
     for name in whole:
         Console().print(heading(name))
@@ -663,15 +540,8 @@ def _show_summary(result: Result, as_json: bool) -> None:
     from elastune.reporting import summary, summary_dict
 
     if as_json:
-        _print({**summary_dict(result.view), "run": str(result.path)}, True)
+        print_json({**summary_dict(result.view), "run": str(result.path)})
         return
     console = Console()
     console.print(summary(result.view))
     console.print(f"run: {result.path}", highlight=False, soft_wrap=True)
-
-
-def _print(value: Any, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(value, indent=2))
-    else:
-        Console().print(value)

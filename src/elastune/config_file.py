@@ -26,6 +26,7 @@ from elastune.spec import Retention, Workers, require_int
 from elastune.spot import Spot
 from elastune.together import Together
 from elastune.tuner import Tuner
+from elastune.ultron_spec import from_ultron, is_ultron
 from elastune.units import parse_duration
 from elastune.yaml_file import checked, read_yaml
 
@@ -57,12 +58,13 @@ def load_experiment(
     fields, simulation = _read(path, set(inspect.signature(Tuner).parameters), "algorithm")
     fields = _with_allocator(fields, path)
     fields["algorithm"] = _one_of(ALGORITHMS, fields["algorithm"], f"{path}: algorithm")
+    fields = _with_searcher(fields, path)
     if not planned:
         fields = {name: given for name, given in fields.items() if name not in ("planning", "deadline", "budget")}
         fields["algorithm"] = algorithms.FIFO(1)
     fields |= {name: given for name, given in (("storage", storage), ("journal", journal)) if given is not None}
     trainable = fields.pop("trainable", None)
-    loaded = _load_trainable(trainable, path) if with_trainable else None
+    loaded = _load_code("trainable", trainable, path) if with_trainable else None
     made = _said_of(path, _simulation, simulation, fields, path)
     fields = fields if with_trainable else _as_simulated(fields, made)
     return _said_of(path, Tuner, loaded, **fields), made
@@ -92,9 +94,10 @@ def load_together(
     tuners, workloads = [], {}
     for path, (fields, _) in files.items():
         trainable, algorithm = fields.pop("trainable", None), fields["algorithm"]
-        loaded = _load_trainable(trainable, path) if with_trainable else None
+        loaded = _load_code("trainable", trainable, path) if with_trainable else None
         own = {name: given for name, given in fields.items() if name not in SHARED}
         own["algorithm"] = _one_of(ALGORITHMS, algorithm, f"{path}: algorithm")
+        own = _with_searcher(own, path)
         tuners.append(_said_of(path, Tuner, loaded, **own, **{**shared, "allocator": None}))
         workloads[own["name"]] = simulations[path].workload
     together = Together(tuners, priorities=priorities, **_with_allocator(shared, paths[0]))
@@ -106,6 +109,12 @@ def _with_allocator(fields: dict[str, Any], path: Path) -> dict[str, Any]:
     if fields.get("allocator") is None:
         return fields
     return fields | {"allocator": _one_of(ALLOCATORS, fields["allocator"], f"{path}: allocator")}
+
+
+def _with_searcher(fields: dict[str, Any], path: Path) -> dict[str, Any]:
+    """A name as it is; `file.py:Class` or `package.module:Class` is loaded."""
+    given = fields.get("searcher")
+    return fields | {"searcher": _load_code("searcher", given, path)} if is_code(given) else fields
 
 
 def _check_same(path: Path, first: Path, given: object, shared: object, section: str = "") -> None:
@@ -163,6 +172,8 @@ def _read(path: Path, known: set[str], algorithm: str) -> tuple[dict[str, Any], 
     that has the algorithm or the algorithms, which are yet to be made.
     """
     fields = read_yaml(path, f"space, metric and {algorithm}")
+    if is_ultron(fields):
+        fields = _said_of(path, from_ultron, fields)
     simulation, cluster = fields.pop("simulation", None), fields.pop("cluster", None)
     simulation, cluster = ({} if section is None else section for section in (simulation, cluster))
     fields = checked(fields, known, str(path), extra={"cluster", "simulation"})
@@ -307,11 +318,17 @@ def _fault(at: Any, kind: Any, target: str, notice: Any = 0) -> Fault:
     return Fault(parse_duration(at, "at", zero=True), kind, target, parse_duration(notice, "notice", zero=True))
 
 
-def _load_trainable(given: object, path: Path) -> Any:
-    """`file.py:function`, relative to the YAML file, or `package.module:function`."""
+def is_code(given: object) -> bool:
+    """Whether it names something in the user's code."""
+    return isinstance(given, str) and ":" in given
+
+
+def _load_code(field: str, given: object, path: Path) -> Any:
+    """`file.py:name`, relative to the YAML file, or `package.module:name`."""
+    kind = "function" if field == "trainable" else "Class"
     if not isinstance(given, str) or given.count(":") != 1 or given.startswith(":") or given.endswith(":"):
-        raise SpecError(f"{path}: trainable={given!r}: must be 'file.py:function' or 'package.module:function'")
-    place, function = given.split(":")
+        raise SpecError(f"{path}: {field}={given!r}: must be 'file.py:{kind}' or 'package.module:{kind}'")
+    place, name = given.split(":")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -319,14 +336,14 @@ def _load_trainable(given: object, path: Path) -> Any:
         module = _load_file(path.parent / place) if place.endswith(".py") else importlib.import_module(place)
     except Exception as error:
         raise SpecError(
-            f"{path}: trainable={given!r}: {place} cannot be loaded: {type(error).__name__}: {error}"
+            f"{path}: {field}={given!r}: {place} cannot be loaded: {type(error).__name__}: {error}"
         ) from error
-    if not hasattr(module, function):
+    if not hasattr(module, name):
         names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        raise SpecError(f"{path}: trainable={given!r}: {place} has no {function!r}; {did_you_mean(function, names)}")
+        raise SpecError(f"{path}: {field}={given!r}: {place} has no {name!r}; {did_you_mean(name, names)}")
     # The workers get the code itself: they need not find the file.
     cloudpickle.register_pickle_by_value(module)
-    return getattr(module, function)
+    return getattr(module, name)
 
 
 def _load_file(path: Path) -> ModuleType:

@@ -16,8 +16,9 @@ SECONDS_PER_HOUR = 3600.0
 class MachineUse:
     """A machine that was, or is still, paid for, busy or not: from when it is billed until it was given back or lost.
 
-    Its price is that of the whole machine. It is billed for `minimum_s` at least, and costs `data_usd` once, for the
-    training data that it loads. One that is `revoked` before `refund_s` costs nothing.
+    Its price is that of the whole machine. It is billed for `minimum_s` at least: what is missing of that at its first
+    price, because a price that has risen since is why it is gone. It costs `data_usd` once, for the training data that
+    it loads. One that is `revoked` before `refund_s` costs nothing.
 
     The price may change: it is what it is from `priced_s` on (None: from the beginning), and `earlier` has the prices
     before with the time until which each held, which came to `earlier_usd`.
@@ -72,7 +73,7 @@ class MachineUse:
         for change_s, price in zip(changes, prices[1:], strict=False):
             if change_s < at_s:
                 past = past.repriced(change_s, price)
-        return past
+        return replace(past, revoked=revoked)
 
     @property
     def _priced_s(self) -> float:
@@ -83,9 +84,16 @@ class MachineUse:
         life_s = self.to_s - self.from_s
         if life_s < 0 or (self.revoked and life_s < self.refund_s):
             return 0.0
-        before_s = self._priced_s - self.from_s
-        paid_usd: float = life_usd(life_s - before_s, self.price_usd_per_hour, self.minimum_s - before_s)
-        return self.earlier_usd + paid_usd + self.data_usd
+        if not self.earlier:
+            paid_usd: float = life_usd(life_s, self.price_usd_per_hour, self.minimum_s)
+            return paid_usd + self.data_usd
+        last_usd = self.price_usd_per_hour * (self.to_s - self._priced_s) / SECONDS_PER_HOUR
+        missing_usd = self.first_price * max(0.0, self.minimum_s - life_s) / SECONDS_PER_HOUR
+        return self.earlier_usd + last_usd + missing_usd + self.data_usd
+
+    @property
+    def first_price(self) -> float:
+        return self.earlier[0][1] if self.earlier else self.price_usd_per_hour
 
     @property
     def in_device_hours(self) -> MachineUse:
@@ -110,8 +118,12 @@ def reached_s(amount_usd: float, held: Iterable[MachineUse], at_s: float) -> flo
     """
     held = list(held)
     left_usd = amount_usd - cost_usd(use.until(at_s) for use in held)
-    # A machine begins to cost more when its minimum is used up.
-    rises = sorted((max(at_s, use.from_s + use.minimum_s), use.price_usd_per_hour) for use in held)
+    # A machine begins to cost more when its minimum is used up; before that, by as much as its price has risen.
+    rises = []
+    for use in held:
+        early = max(0.0, use.price_usd_per_hour - use.first_price)
+        rises += [(at_s, early), (max(at_s, use.from_s + use.minimum_s), use.price_usd_per_hour - early)]
+    rises.sort()
     price_usd_per_hour = 0.0
     for rise_s, more_usd_per_hour in rises:
         spent_usd = price_usd_per_hour * (rise_s - at_s) / SECONDS_PER_HOUR

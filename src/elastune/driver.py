@@ -8,7 +8,7 @@ import os
 import pickle
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,7 +24,7 @@ from elastune.errors import RunFailed, SpecError, StorageError
 from elastune.experiment import Experiment
 from elastune.messages import Record, RunStarted, decode_record
 from elastune.record.checkpoints import CheckpointStore
-from elastune.record.journal import Journal
+from elastune.record.journal import Journal, SqlJournal
 from elastune.record.projection import RunView
 from elastune.reporting.progress import Progress
 from elastune.results import Result, checkpoint_store
@@ -32,6 +32,7 @@ from elastune.run_folder import MACHINES, closing, new_folder, only_driver, open
 from elastune.signals import interruptible
 from elastune.simulation import Simulation
 from elastune.worker.setup import WorkerSetup, add_paths
+from elastune.worker.ultron import prepared
 
 if TYPE_CHECKING:
     from elastune.provider import Provider
@@ -46,11 +47,20 @@ class Driver:
     """Runs an experiment on Ray or on a simulated cluster, and keeps in the run's folder what a resume needs."""
 
     def __init__(self, experiment: Experiment, trainable: object, storage: Path, journal: str | None) -> None:
-        self.experiment, self.trainable = experiment, trainable
+        self.experiment, self.trainable = experiment, prepared(trainable)
         self._storage, self._journal_url = storage, journal
         self._path: Path | None = None
         self._simulation: Simulation | None = None
         self._restored = self._begun = False
+        self.machines_from: Callable[[], Provider] | None = None
+        """Where the machines come from, if not from where the experiment says: a service has its own."""
+        self.known_scores = True
+        """Whether scores that are known are taken instead of computed."""
+
+    def run_in(self, folder: Path) -> None:
+        """The folder of the next run; else it gets a new one."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder
 
     def _goes_on(self, path: Path, simulation: Simulation | None) -> None:
         """It is that of a run that has begun."""
@@ -181,14 +191,16 @@ class Driver:
             checkpoint_every_s=experiment.checkpoint_every_s,
             seed=experiment.seed,
             seeds={each.settings.name: each.seed for each in experiment.each()},
-            threads=max(1, (os.cpu_count() or 1) // slots),
-            fresh_process=workers.fresh_process,
+            threads=1 if experiment.reproducible else max(1, (os.cpu_count() or 1) // slots),
+            fresh_process=workers.fresh_process or experiment.reproducible,
+            reproducible=experiment.reproducible,
             leak_bytes=workers.leak_bytes,
+            known_scores=self.known_scores,
         )
         return RayCluster(
             setup,
             self._provider(),
-            head_cpus=slots if experiment.provider == "here" else 0,
+            head_cpus=slots if experiment.provider == "here" and self.machines_from is None else 0,
             minimum_s=self._minimum_s,
             data_usd=experiment.cloud.data_usd if experiment.cloud else 0.0,
             lanes=round(1 / experiment.devices_per_trial) if experiment.devices_per_trial < 1 else 1,
@@ -200,6 +212,8 @@ class Driver:
     def _provider(self) -> Provider:
         from elastune.provider import Here, Local
 
+        if self.machines_from is not None:
+            return self.machines_from()
         experiment = self.experiment
         price = experiment.settings.price_usd_per_device_hour
         if experiment.provider == "here":
@@ -262,6 +276,14 @@ class Driver:
             plan=recorded_plan(self.experiment),
             experiments=self.experiment.recorded(),
         )
+
+
+def has_begun(path: Path, journal: str | None) -> bool:
+    """Whether there is a run in that folder, or in a journal elsewhere, that can be gone on with."""
+    if journal is None and not (path / "journal.db").exists():
+        return False
+    with closing(SqlJournal(journal or path / "journal.db", path.resolve().name)) as opened:
+        return opened.get_blob(EXPERIMENT) is not None
 
 
 def kept(path: Path, journal: str | None) -> tuple[Experiment, object, Simulation | None]:

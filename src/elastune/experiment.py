@@ -28,8 +28,9 @@ from elastune.messages import Offer, StartedExperiment
 from elastune.planning import Planning
 from elastune.profile.cloud import Cloud
 from elastune.profile.job import JobProfile
+from elastune.reproducible import devices_for_one, goes_by_order, refuse_clocks
 from elastune.saving import SavingRule
-from elastune.search import GridSearcher, Searcher, make_searcher
+from elastune.search import GridSearcher, HPOAlgorithm, Searcher, make_searcher
 from elastune.space import Space
 from elastune.spec import Limits, Mode, Retention, Settings, Terms, Width, Workers, require_int, to_width
 from elastune.units import parse_device_time, parse_duration, parse_money
@@ -78,6 +79,8 @@ class Experiment:
     """What the run is planned with, if it is."""
     market: PlayedCloud | None = None
     """Where machines come from that may be taken away."""
+    reproducible: bool = False
+    """Whether a second run must give the same numbers."""
 
     def controller(self) -> Controller:
         """A controller at the very beginning. It gets copies: the same experiment can be run again."""
@@ -120,6 +123,7 @@ class Experiment:
             "searcher": repr(self.searcher) if "object at" not in repr(self.searcher) else type(self.searcher).__name__,
             "machines": self.machines,
             "devices": self.devices,
+            **({"reproducible": True} if self.reproducible else {}),
             **self._describe_market(),
         }
 
@@ -147,7 +151,7 @@ def make_experiment(
     metric: str,
     mode: Mode,
     algorithm: Algorithm,
-    searcher: str | Searcher | BaseSampler | None,
+    searcher: str | Searcher | BaseSampler | HPOAlgorithm | type[HPOAlgorithm] | None,
     deadline: Duration | None,
     budget: Money | None,
     price: Money | None,
@@ -167,6 +171,7 @@ def make_experiment(
     boot: Duration,
     planning: Planning | None,
     market: Spot | None,
+    reproducible: bool = False,
 ) -> Experiment:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise SpecError(f"name={name!r}: must be letters, digits, '-', '_' and '.', beginning with a letter or digit")
@@ -184,6 +189,10 @@ def make_experiment(
         raise SpecError(f"workers={workers!r}: must be a Workers(fresh_process=..., report_within=..., leak_limit=...)")
     if not isinstance(retention, Retention):
         raise SpecError(f"retention={retention!r}: must be a Retention(keep_last=..., keep_best=...)")
+    if not isinstance(reproducible, bool):
+        raise SpecError(f"reproducible={reproducible!r}: must be true or false")
+    if reproducible:
+        refuse_clocks(deadline=deadline, budget=budget, planning=planning, market=market, allocator=allocator)
     require_int("seed", seed, 0)
     require_int("machines", machines, 1)
     require_int("max_retries", max_retries, 0)
@@ -202,11 +211,19 @@ def make_experiment(
         if devices is not None and devices != cloud.devices:
             raise SpecError(f"devices={devices!r}: the machines of cloud {cloud.instance!r} have {cloud.devices}")
         devices, price = cloud.devices, cloud.price_usd_per_hour / cloud.devices
+    saving = _saving(checkpoint_every, market)
     if market is not None:
         _check_market(market, devices, devices_per_trial, allocator, price, planning, algorithm)
-        saving = _saving(checkpoint_every, market)
         unsaved_s = UNSAVED_S if isinstance(saving, SavingRule) else saving
         devices, allocator = 1, market.allocator(algorithm, limits, seed, unsaved_s)
+        if isinstance(saving, SavingRule) and market.keeps_deadline(limits):
+            saving = replace(saving, longest_s=UNSAVED_S)
+    space = space if isinstance(space, Space) else Space(space)
+    usual = "grid" if space.has_grid else type(algorithm).searcher
+    wanted = usual if searcher is None else searcher
+    if reproducible and goes_by_order(algorithm, make_searcher(wanted)):
+        width = to_width("devices_per_trial", devices_per_trial)
+        devices = devices_for_one(machines, devices, width, algorithm)
     devices = os.cpu_count() or 1 if devices is None else devices
     require_int("devices", devices, 1)
     if machines * devices > MOST_DEVICES:
@@ -217,9 +234,9 @@ def make_experiment(
             f"devices_per_trial={devices_per_trial!r} and allocator={type(allocator).__name__}: "
             "an allocator says itself how many devices each trial gets; give one of them"
         )
-    space = space if isinstance(space, Space) else Space(space)
-    usual = "grid" if space.has_grid else type(algorithm).searcher
-    chosen = make_searcher(usual if searcher is None else searcher)
+    places = max(1, int(machines * devices / width))
+    parallel = places if algorithm.max_concurrent is None else min(places, algorithm.max_concurrent)
+    chosen = make_searcher(wanted, parallel)
     price_usd = 0.0 if price is None else parse_money(price, "price", zero=True)
     boot_s = parse_duration(boot, "boot", zero=True)
     if plans_itself(algorithm):
@@ -253,7 +270,7 @@ def make_experiment(
         seed=seed,
         machines=machines,
         devices=devices,
-        checkpoint_every_s=_saving(checkpoint_every, market),
+        checkpoint_every_s=saving,
         checkpoints=_url(checkpoints),
         allocator=allocator,
         devices_per_trial=width,
@@ -263,6 +280,7 @@ def make_experiment(
         profile=profile,
         cloud=cloud,
         market=None if market is None else market.cloud,
+        reproducible=reproducible,
     )
     _try_out(experiment)
     return experiment
@@ -424,20 +442,23 @@ def _try_out(experiment: Experiment) -> None:
             f"algorithm, searcher and allocator must be picklable, so that a run can be resumed: {error}"
         ) from error
     searcher.setup(experiment.space, experiment.settings.mode, experiment.seed)
-    stages = experiment.algorithm.stages()
-    if isinstance(searcher, GridSearcher) and stages:
-        wanted = sum(stage.trials for stage in stages if stage.start == 0)
-        if wanted > searcher.count():
-            raise SpecError(
-                f"{type(experiment.algorithm).__name__} trains {wanted} configurations, the grid has "
-                f"{searcher.count()}: ask for fewer, or add values to grid_search"
-            )
+    taken = [name for name in type(experiment.algorithm).adds if name in experiment.space.definition]
+    if taken:
+        raise SpecError(
+            f"space: {taken[0]!r} is what {type(experiment.algorithm).__name__} adds to every configuration itself: "
+            "give the parameter another name"
+        )
+    wanted = experiment.algorithm.configurations()
+    if isinstance(searcher, GridSearcher) and wanted is not None and wanted > searcher.count():
+        raise SpecError(
+            f"{type(experiment.algorithm).__name__} trains {wanted} configurations, the grid has "
+            f"{searcher.count()}: ask for fewer, or add values to grid_search"
+        )
 
 
 def warn_of_constants(space: Space, algorithm: Algorithm) -> None:
     """Perhaps meant, to see how much results vary; more likely a domain that was written wrongly."""
-    stages = algorithm.stages()
-    n = sum(stage.trials for stage in stages if stage.start == 0) if stages else getattr(algorithm, "n", None)
+    n = algorithm.configurations() or getattr(algorithm, "n", None)
     if space.is_constant and not space.has_grid and n != 1:
         all_of_them = "all trials" if n is None else f"all {n} trials"
         log.warning("the space has nothing to choose: %s will be the same", all_of_them)

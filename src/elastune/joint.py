@@ -80,6 +80,13 @@ def check_each(experiments: Sequence[Experiment]) -> None:
                 f"tuner {name!r}: {algorithm} plans machines and widths itself, and cannot share them with others: run "
                 "it alone, or take another algorithm, such as ASHA or SuccessiveHalving"
             )
+        if experiment.reproducible:
+            raise SpecError(
+                f"tuner {name!r} is reproducible: of experiments that share machines, who has which depends on time: "
+                "run it alone, or without"
+            )
+        if experiment.market is not None:
+            raise SpecError(f"tuner {name!r} has market=: spot machines are chosen for one experiment: run it alone")
         if experiment.cloud is not None:
             raise SpecError(f"tuner {name!r} has planning=: a plan is made for one experiment alone: leave it out")
         if experiment.allocator is not None:

@@ -69,8 +69,10 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     max_usd_per_hour: float | None = None
 
 
-class Checkpoint(msgspec.Struct, frozen=True, gc=False):
-    """A saved state of a trial: its place in the checkpoint store, and how to tell that it is whole."""
+class Checkpoint(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A saved state of a trial: its place in the checkpoint store, and how to tell that it is whole. With a `part`,
+    counted from 1, it is one of several states between this iteration and the next.
+    """
 
     trial: str
     lineage: int
@@ -78,6 +80,7 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     path: str
     sha256: str
     size_bytes: int
+    part: int = 0
 
 
 class PlannedRound(msgspec.Struct, frozen=True, gc=False):
@@ -483,6 +486,17 @@ class Chosen(Decision, frozen=True, gc=False):
     step_usd: float
 
 
+class Judged(Decision, frozen=True, gc=False):
+    """The best of an experiment is this trial from now on, whatever trials report: what it is worth at which iteration,
+    and what that is.
+    """
+
+    trial: str
+    iteration: int
+    value: float
+    why: str
+
+
 class ExperimentEnded(Decision, frozen=True, gc=False):
     """One of several that share the run is over."""
 
@@ -496,7 +510,7 @@ class RunEnded(Decision, frozen=True, gc=False):
     reason: str
 
 
-AnyDecision = Suggested | Planned | Chosen | StatusChanged | EventHidden | Note | ExperimentEnded | RunEnded
+AnyDecision = Suggested | Planned | Chosen | StatusChanged | EventHidden | Note | Judged | ExperimentEnded | RunEnded
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False):

@@ -30,6 +30,8 @@ class SavingRule:
     failure_mean_s: float = USUAL_FAILURE_MEAN_S
     notice_s: float | None = None
     noticed_mean_s: float = math.inf
+    longest_s: float = math.inf
+    """What is trained must be saved after so long, whatever is best: a deadline reckons with it."""
 
     def period_s(self, held_s: float, needed_s: float) -> float:
         """How long to train between two checkpoints that hold training up for `held_s`, and are complete after
@@ -40,7 +42,7 @@ class SavingRule:
         rate = 1 / self.failure_mean_s
         if not self.fits(needed_s):
             rate += 1 / self.noticed_mean_s
-        return daly_period_s(held_s, 1 / rate)
+        return min(daly_period_s(held_s, 1 / rate), self.longest_s)
 
     def fits(self, needed_s: float) -> bool:
         """Whether a trial can be saved once it has been told that its machine goes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -62,6 +62,15 @@ class Spot:
             if not isinstance(getattr(self, name), bool):
                 raise SpecError(f"{name}={getattr(self, name)!r}: must be true or false")
         require_number("pace", self.pace)
+        for name in self.types:
+            if not isinstance(name, str):
+                raise SpecError(f"types: {name!r} must be the name of a machine type, such as m5.xlarge")
+        if not isinstance(self.prices, str | Path | Prices | None):
+            raise SpecError(f"prices={self.prices!r}: must be a file of prices")
+        if not isinstance(self.begin, str | date | None):
+            raise SpecError(f"begin={self.begin!r}: must be a date such as 2016-04-12 or 2016-04-12T08:00")
+        if not isinstance(self.revocation, str | Path | None):
+            raise SpecError(f"revocation={self.revocation!r}: must be the name of a model, or a file that holds one")
 
     @cached_property
     def cloud(self) -> PlayedCloud:
@@ -87,10 +96,12 @@ class Spot:
             boot_s=parse_duration(self.boot, "boot", zero=True),
         )
 
+    def keeps_deadline(self, limits: Limits) -> bool:
+        return (self.policy or ("cheapest-step" if limits.deadline_s is None else "never-late")) == "never-late"
+
     def allocator(self, algorithm: Algorithm, limits: Limits, seed: int, unsaved_s: float) -> Allocator:
         """What decides about machines. `unsaved_s` is how old the last checkpoint of a trial may be."""
-        policy = self.policy or ("cheapest-step" if limits.deadline_s is None else "never-late")
-        if policy == "never-late":
+        if self.keeps_deadline(limits):
             from elastune.allocate.in_time import InTime
 
             if limits.deadline_s is None:

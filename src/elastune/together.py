@@ -17,6 +17,7 @@ from elastune.space import uniform
 from elastune.spec import Retention, Width, Workers
 from elastune.tuner import Tuner
 from elastune.worker.by_experiment import ByExperiment
+from elastune.worker.ultron import prepared
 
 
 class Together(Driver):
@@ -111,7 +112,7 @@ class Together(Driver):
             if name not in code:
                 raise SpecError(f"trainables[{name!r}]: there is no such experiment; {did_you_mean(name, code)}")
         together = cls.__new__(cls)
-        together._trainables = code | dict(trainables or {})
+        together._trainables = {name: prepared(each) for name, each in (code | dict(trainables or {})).items()}
         Driver.__init__(together, experiment, together._trainables, path.parent, journal)
         together._goes_on(path, simulation)
         return together

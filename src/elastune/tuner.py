@@ -14,7 +14,7 @@ from elastune.experiment import Duration, Money, make_experiment, warn_of_consta
 from elastune.messages import decode_record
 from elastune.planning import Planning
 from elastune.run_folder import closing, journal_url, open_journal, storage_folder
-from elastune.search import Searcher
+from elastune.search import HPOAlgorithm, Searcher
 from elastune.space import Space
 from elastune.spec import Mode, Retention, Width, Workers
 from elastune.units import parse_duration
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from elastune.forecast import Forecast
     from elastune.held_forecast import HeldForecast
     from elastune.profiling import Profiled
+    from elastune.rerun import Rerun
     from elastune.spot import Spot
     from elastune.timed_forecast import TimedForecast
 
@@ -35,10 +36,11 @@ __all__ = ["Tuner", "load"]
 class Tuner(Driver):
     """Tunes a training function.
 
-    `trainable` is a function of a configuration that calls `elastune.report`, or a `Trainable` class. `deadline` is
-    a duration ("20m"), `budget` an amount ("$20") that is spent at `price` per device and hour, or a time on devices
-    ("80 device-minutes"). Everything a run needs to be resumed is kept in a folder of its own under `storage`; the
-    journal may live in PostgreSQL instead (`journal="postgresql://..."`).
+    `trainable` is a function of a configuration that calls `elastune.report`, a `Trainable` class, or a class with the
+    `score` of Ultron. `deadline` is a duration ("20m"), `budget` an amount ("$20") that is spent at `price` per device
+    and hour, or a time on devices ("80 device-minutes"). Everything a run needs to be resumed is kept in a folder of
+    its own under `storage`; the journal may live in PostgreSQL instead (`journal="postgresql://..."`). With
+    `reproducible` a second run gives the same numbers to the last digit, which `rerun` checks.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class Tuner(Driver):
         metric: str,
         mode: Mode = "min",
         algorithm: Algorithm,
-        searcher: str | Searcher | BaseSampler | None = None,
+        searcher: str | Searcher | BaseSampler | HPOAlgorithm | type[HPOAlgorithm] | None = None,
         deadline: Duration | None = None,
         budget: Money | None = None,
         price: Money | None = None,
@@ -71,6 +73,7 @@ class Tuner(Driver):
         boot: Duration = 0.0,
         planning: Planning | None = None,
         market: Spot | None = None,
+        reproducible: bool = False,
     ) -> None:
         if trainable is not None:
             as_trainer(trainable)
@@ -100,6 +103,7 @@ class Tuner(Driver):
             boot=boot,
             planning=planning,
             market=market,
+            reproducible=reproducible,
         )
         warn_of_constants(experiment.space, experiment.algorithm)
         folder = storage if isinstance(storage, Path) else Path(storage_folder(storage))
@@ -116,6 +120,13 @@ class Tuner(Driver):
         Driver.__init__(tuner, experiment, code if trainable is None else trainable, path.parent, journal)
         tuner._goes_on(path, simulation)
         return tuner
+
+    @staticmethod
+    def rerun(path: str | Path, *, storage: str | Path | None = None, progress: bool = True) -> Rerun:
+        """Run the experiment of a run that is over once more, in a new folder, and compare all that was reported."""
+        from elastune.rerun import rerun
+
+        return rerun(path, storage=storage, progress=progress)
 
     @property
     def has_plan(self) -> bool:

@@ -22,6 +22,7 @@ from elastune.algorithm import (
     ElasticHyperband,
     Hyperband,
     HyperSched,
+    KFold,
     Reported,
     SingleTrial,
     SpotTune,
@@ -68,6 +69,7 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "FIFO": lambda: FIFO(8, 5),
     "Hyperband": lambda: Hyperband(9, eta=3),
     "HyperSched": lambda: prepared(HyperSched(1, 20, 3)),
+    "KFold": lambda: KFold(5, 7, 2),
     "PBT": lambda: PBT(7, 9, 2),
     "SEER": lambda: prepared(SEER(eta=2, t_min=10.0)),
     "SingleTrial": lambda: prepared(SingleTrial()),
@@ -118,7 +120,10 @@ def test_a_declared_schedule_is_what_is_asked_for(name: str) -> None:
     history = play(algorithm, seed=5)
     if stages is not None:
         declared = sorted(stage.until for stage in stages for _ in range(stage.trials))
-        assert sorted(run.until for run in history.runs if run.until is not None) == declared
+        asked = sorted(run.until for run in history.runs if run.until is not None)
+        if name == "KFold":  # what the folds will find is the most it can be
+            assert 0 < asked.pop(0) <= declared.pop(0)
+        assert asked == declared
 
 
 @every_algorithm

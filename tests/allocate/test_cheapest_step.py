@@ -5,12 +5,17 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
+from tests.worlds import world
 
+from elastune import messages as m
+from elastune.algorithm import ASHA, FIFO, Algorithm
 from elastune.allocate.base import MachineView, Steps, View
 from elastune.allocate.cheapest_step import BIDS, CheapestStep
+from elastune.cluster.simulated import Fault
 from elastune.errors import SpecError
 from elastune.market.cloud import HOUR_S, Capacity, Kind, PlayedCloud
 from elastune.market.prices import Prices, PriceSeries
@@ -185,9 +190,9 @@ def test_what_was_chosen_before_stands_and_what_comes_after_is_as_it_was() -> No
     worlds[0].ask(0.0)
     worlds[1].ask(0.0, {"t": recorded})
     assert worlds[1].chosen == [recorded] and worlds[1].types() == {"t": "b"}
-    for world in worlds:
-        world.trials.append("u")
-        world.ask(60.0)
+    for each in worlds:
+        each.trials.append("u")
+        each.ask(60.0)
     assert worlds[0].chosen[1:] == worlds[1].chosen[1:]
 
 
@@ -195,3 +200,31 @@ def test_what_was_chosen_before_stands_and_what_comes_after_is_as_it_was() -> No
 def test_at_least_one_bid_is_tried(bids: int) -> None:
     with pytest.raises(SpecError, match="bids="):
         CheapestStep(cloud({"a": 0.1}), bids=bids)
+
+
+def spot_world(algorithm: Algorithm, **more: Any) -> Any:
+    market = cloud({"a": 1.0})
+    return world(algorithm, cloud=market, allocator=CheapestStep(market), machines=4, **more)
+
+
+def test_a_trial_that_fails_goes_on_on_its_machine_when_it_is_its_time() -> None:
+    session = spot_world(FIFO(4, 20), faults=[Fault(65.0, "kill", "t-00000")]).run()
+    assert session.view.status == "succeeded"
+    assert all(trial.iteration == 20 for trial in session.view.trials.values())
+
+
+def test_of_an_algorithm_without_an_end_no_more_are_begun_than_there_are_machines() -> None:
+    session = spot_world(ASHA(n=None, r=1, R=9), budget_usd=0.5).run()
+    first = next(record for record in session.records if record.commands)
+    assert sum(isinstance(each, m.Suggested) for each in first.decisions) == 4
+    assert session.view.status != "failed" and len(session.view.trials) > 4
+
+
+def test_a_searcher_that_learns_is_asked_when_there_is_something_to_learn_from() -> None:
+    session = spot_world(ASHA(n=30, r=1, R=9), searcher="tpe").run()
+    before = 0
+    for record in session.records:
+        if any(isinstance(event, m.TrialReported) for event in record.events):
+            break
+        before += sum(isinstance(each, m.Suggested) for each in record.decisions)
+    assert before <= 8 and len(session.view.trials) == 30

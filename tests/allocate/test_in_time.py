@@ -17,10 +17,11 @@ from tests.worlds import Session, World, assert_sound, world
 from elastune import messages as m
 from elastune.algorithm import FIFO, Algorithm, Hyperband, SpotTune, SuccessiveHalving
 from elastune.allocate.in_time import InTime
-from elastune.cluster.workload import Synthetic, hash_unit
+from elastune.cluster.workload import Curve, Synthetic, hash_unit
 from elastune.market.cloud import Capacity, Kind, PlayedCloud
 from elastune.market.late import LastMoment, LatePolicy, UniformProgress
 from elastune.market.never_late import NeverLate
+from elastune.market.prices import Prices, PriceSeries
 from elastune.messages import Config, Offer
 
 POLICIES: list[type[LatePolicy]] = [LastMoment, UniformProgress, NeverLate]
@@ -29,6 +30,7 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "FIFO, two at once": lambda: FIFO(5, 20, max_concurrent=2),
     "SuccessiveHalving": lambda: SuccessiveHalving(n=9, r=4, R=36, eta=3),
     "Hyperband": lambda: Hyperband(R=27, r=3, eta=3),
+    "SuccessiveHalving, from one step": lambda: SuccessiveHalving(n=27, r=1, R=27, eta=3),
     "SpotTune": lambda: SpotTune(n=6, R=30, theta=0.6, mcnt=2),
 }
 ALWAYS, NEVER = [9.0], [0.0]
@@ -36,11 +38,16 @@ GAP_S, START_S, SAVED_S = 120.0, 5.0, 60.0
 
 
 class Uneven(Synthetic):
-    """Steps take up to 4% longer than the shortest."""
+    """Steps take up to 4% longer than the shortest; some curves come to rest early."""
 
     def __init__(self, step_s: float, uneven: float = 0.04) -> None:
         super().__init__("loss", "min", step_s=step_s)
         self._uneven = uneven
+
+    def curve(self, config: Config) -> Curve:
+        usual = super().curve(config)
+        at = 4 + int(20 * hash_unit(config, 0))
+        return lambda iteration: usual(min(iteration, at)) if hash_unit(config, 1) < 0.5 else usual(iteration)
 
     def step_s(self, config: Config, iteration: int) -> float:
         return super().step_s(config, iteration) * (1 + self._uneven * hash_unit(config, iteration))
@@ -64,6 +71,17 @@ def cloud(
     kind = type("Lives", (Brief,), {"life_s": life_s})
     made: PlayedCloud = kind({"a": Kind(1.0)}, capacity={"a": trace}, boot_s=boot_s, notice_s=notice_s)
     return made
+
+
+def priced(rng: random.Random, usual_usd: float, boot_s: float = 60.0, notice_s: float = 0.0) -> PlayedCloud:
+    """The price changes all the time, and may be above the dollar that a machine costs on demand, also at first."""
+    times, usd = [0.0], [usual_usd]
+    for _ in range(600):
+        times.append(times[-1] + rng.expovariate(1 / 600.0))
+        usd.append(usual_usd * rng.lognormvariate(0.0, 0.5))
+    series = PriceSeries("a", np.array(times), np.array(usd))
+    kinds = {"a": Kind(1.0)}
+    return PlayedCloud(kinds, Prices({"a": series}), begin_unix_s=4000.0, boot_s=boot_s, notice_s=notice_s)
 
 
 def enough_s(market: PlayedCloud, algorithm: Algorithm, machines: int, step_s: float) -> float:
@@ -96,8 +114,9 @@ def run_of(
     times: float = 1.0,
     policy: type[LatePolicy] = NeverLate,
     uneven: float = 0.04,
+    start_s: float = START_S,
 ) -> World:
-    """With a deadline of so many times what is promised."""
+    """With a deadline of so many times what is promised, for starts that take START_S or less."""
     made = ALGORITHMS[algorithm]()
     deadline_s = times * enough_s(market, made, machines, step_s * (1 + uneven))
     return world(
@@ -107,7 +126,7 @@ def run_of(
         workload=Uneven(step_s, uneven),
         deadline_s=deadline_s,
         machines=machines,
-        start_s=START_S,
+        start_s=start_s,
         checkpoint_every_s=SAVED_S,
     )
 
@@ -168,9 +187,12 @@ def asked(session: Session, market: str) -> int:
 def markets(draw: st.DrawFn) -> PlayedCloud:
     """Nobody has to be kind: machines go when they have just begun, for good, or one after the other."""
     boot_s, notice_s = draw(st.sampled_from([0.0, 60.0, 360.0])), draw(st.sampled_from([0.0, 30.0, 120.0]))
-    if draw(st.booleans()):
-        return cloud(ALWAYS, boot_s, notice_s, life_s=draw(st.floats(1.0, 2 * boot_s + 300.0)))
     rng = random.Random(draw(st.integers(0, 1 << 30)))
+    match draw(st.sampled_from(["brief", "priced", "counted"])):
+        case "brief":
+            return cloud(ALWAYS, boot_s, notice_s, life_s=draw(st.floats(1.0, 2 * boot_s + 300.0)))
+        case "priced":
+            return priced(rng, draw(st.floats(0.2, 1.6)), boot_s, notice_s)
     most, stays = draw(st.integers(1, 6)), draw(st.floats(0.1, 0.99))
     counts = [float(rng.randint(0, most))]
     for _ in range(400):
@@ -187,18 +209,25 @@ class Drawn:
     step_s = st.floats(2.0, 600.0)
     times = st.floats(1.0, 3.0)
     policy = st.sampled_from(POLICIES)
+    start_s = st.sampled_from([0.0, 2.0, START_S])
 
 
 def _never_late(
-    market: PlayedCloud, algorithm: str, machines: int, step_s: float, times: float, policy: type[LatePolicy]
+    market: PlayedCloud,
+    algorithm: str,
+    machines: int,
+    step_s: float,
+    times: float,
+    policy: type[LatePolicy],
+    start_s: float,
 ) -> None:
-    session = run_of(market, algorithm, machines, step_s, times, policy).run()
+    session = run_of(market, algorithm, machines, step_s, times, policy, start_s=start_s).run()
     assert_in_time(session, machines, step_s)
 
 
-DRAWN = given(Drawn.market, Drawn.algorithm, Drawn.machines, Drawn.step_s, Drawn.times, Drawn.policy)
+DRAWN = given(Drawn.market, Drawn.algorithm, Drawn.machines, Drawn.step_s, Drawn.times, Drawn.policy, Drawn.start_s)
 USUAL = settings(derandomize=True, deadline=None, phases=[Phase.generate])
-test_it_is_in_time_whatever_the_market_does = settings(USUAL, max_examples=30)(DRAWN(_never_late))
+test_it_is_in_time_whatever_the_market_does = settings(USUAL, max_examples=60)(DRAWN(_never_late))
 test_it_is_in_time_in_many_markets = pytest.mark.slow(settings(USUAL, max_examples=400)(DRAWN(_never_late)))
 
 
@@ -230,6 +259,14 @@ def machine_hours(records: Sequence[m.Record]) -> float:
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)
 def test_without_spot_machines_it_waits_and_is_in_time_on_demand(policy: type[LatePolicy]) -> None:
     session = run_of(cloud(NEVER), "FIFO", 2, 60.0, 2.0, policy).run()
+    assert_in_time(session, 2, 60.0)
+    assert asked(session, "spot") == 0
+
+
+def test_where_spot_costs_more_than_on_demand_at_first_on_demand_machines_are_taken() -> None:
+    series = PriceSeries("a", np.array([0.0]), np.array([2.0]))
+    market = PlayedCloud({"a": Kind(1.0)}, Prices({"a": series}), begin_unix_s=9e3, boot_s=60.0)
+    session = run_of(market, "FIFO", 2, 60.0, 1.5).run()
     assert_in_time(session, 2, 60.0)
     assert asked(session, "spot") == 0
 

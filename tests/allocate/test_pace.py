@@ -163,3 +163,10 @@ def test_the_more_was_seen_of_a_width_that_is_not_known_yet_the_less_hope_counts
     assert pace.hoped(2, 1.9) == pytest.approx(1.9)
     steps(pace, "t0", 1.0, 4, width=2)
     assert 1.0 < pace.hoped(2, 1.9) < 1.6
+
+
+def test_a_width_that_was_only_said_to_work_is_given_up_when_it_fails() -> None:
+    pace = Pace(4, 8, {-2: 0.7, 2: 1.9})
+    assert pace.overheads
+    assert "no more than 1 from now on" in pace.failed(Fraction(1, 2))
+    assert "no more than 1 from now on" in pace.failed(2)

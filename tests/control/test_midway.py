@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import msgspec
-from tests.control.scripts import Script, checkpointed, drops, ready, reported, saved, starts
+from tests.control.scripts import (
+    Script,
+    checkpointed,
+    drops,
+    ended,
+    failed,
+    ready,
+    reported,
+    saved,
+    starts,
+    statuses,
+)
 
 from elastune import messages as m
 from elastune.algorithm import FIFO
 from elastune.control.controller import Step
+from elastune.control.trial_events import FORGIVING
 
 
 def midway(iteration: int, attempt: int = 1) -> m.Checkpoint:
@@ -62,3 +74,63 @@ def test_checkpoint_that_is_complete_only_after_its_trial_has_left_is_dropped() 
     script.at(1.0, reported("t-00000", 1, 0.5), checkpointed("t-00000", 1))
     script.at(2.0, m.TrialLost("t-00000", 1, "gone"))
     assert drops(script.at(3.0, checkpointed("t-00000", 2))) == ["t-00000/2-1"]
+
+
+def part(number: int, attempt: int = 1) -> m.Checkpoint:
+    plain = saved("t-00000", 0, attempt)
+    return msgspec.structs.replace(plain, path=f"{plain.path}-part-{number}", part=number)
+
+
+def test_of_the_parts_of_one_long_step_the_newest_two_are_kept_and_the_newest_is_gone_on_from() -> None:
+    script = Script(FIFO(1, R=1))
+    script.at(0.0, ready("n0"))
+    dropped = [drops(script.at(i, m.TrialCheckpointed("t-00000", 1, part(i)))) for i in (1, 2, 3)]
+    assert dropped == [[], [], [part(1).path]]
+    script.at(4.0, m.TrialLost("t-00000", 1, "its worker process died"))
+    (start,) = begun(script.at(6.0))
+    assert (start.iteration, start.checkpoint) == (0, part(3))
+    (again,) = begun(script.at(7.0, m.CheckpointDamaged("t-00000", 2, part(3), "torn")))
+    assert again.checkpoint == part(2)
+
+
+def test_a_part_reads_back_from_the_journal_and_a_whole_checkpoint_is_written_as_before() -> None:
+    for checkpoint in (part(3), saved("t-00000", 1, 1)):
+        written = msgspec.json.encode(checkpoint)
+        assert msgspec.json.decode(written, type=m.Checkpoint) == checkpoint
+        assert (b'"part"' in written) == bool(checkpoint.part)
+
+
+def lost(attempt: int) -> m.TrialLost:
+    return m.TrialLost("t-00000", attempt, "its worker process died")
+
+
+def test_an_epoch_that_was_saved_forgives_the_failures_before_it() -> None:
+    script = Script(FIFO(1, R=1), max_retries=1)
+    script.at(0.0, ready("n0"))
+    for attempt in range(1, 6):
+        script.at(10.0 * attempt, m.TrialCheckpointed("t-00000", attempt, part(attempt, attempt)))
+        script.at(10.0 * attempt + 1, lost(attempt))
+        assert starts(script.at(10.0 * attempt + 2)) == [("t-00000", attempt + 1, 0)]
+    assert statuses(script.at(61.0, lost(6))) == [("t-00000", "failed")], "nothing was saved in between"
+    again = script.world.experiment.controller()
+    for record in script.records:
+        again.replay(record)
+
+
+def test_code_that_saves_the_same_epochs_again_and_again_fails_at_last() -> None:
+    script = Script(FIFO(1, R=1), max_retries=1)
+    script.at(0.0, ready("n0"))
+    for attempt in range(1, FORGIVING + 2):
+        script.at(10.0 * attempt, m.TrialCheckpointed("t-00000", attempt, part(attempt, attempt)))
+        last = script.at(10.0 * attempt + 1, lost(attempt))
+        script.at(10.0 * attempt + 2)
+    assert statuses(last) == [("t-00000", "failed")]
+
+
+def test_once_an_epoch_was_saved_configurations_that_fail_do_not_end_the_run() -> None:
+    script = Script(FIFO(50, R=1), devices=2)
+    script.at(0.0, ready("n0", 2))
+    script.at(1.0, m.TrialCheckpointed("t-00000", 1, part(1)))
+    assert statuses(script.at(2.0, failed("t-00001"))) == [("t-00001", "waiting")], "it is tried again"
+    for number in range(2, 8):
+        assert ended(script.at(number, failed(f"t-0000{number}", final=True))) is None

@@ -28,6 +28,7 @@ from elastune.algorithm import (
     ElasticHyperband,
     Hyperband,
     HyperSched,
+    KFold,
     SingleTrial,
     SuccessiveHalving,
     SyncBOHB,
@@ -46,6 +47,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "BOHB": BOHB(9, eta=3, n=12),
     "BOHB with a limit": BOHB(9, eta=3, n=12, max_concurrent=2),
     "Hyperband": Hyperband(9, eta=3),
+    "KFold": KFold(4, 7, 2),
     "PBT": PBT(5, 9, 2),
     "SyncBOHB": SyncBOHB(9, eta=3, n=12),
     "MedianStopping": MedianStopping(6, 8),
@@ -227,7 +229,7 @@ def test_devices_are_never_busy_for_longer_than_they_are_paid_for(
 
 @examples(40)
 @given(
-    worlds(algorithms=["SuccessiveHalving", "Hyperband", "FIFO", "PBT", "SyncBOHB"]),
+    worlds(algorithms=["SuccessiveHalving", "Hyperband", "FIFO", "KFold", "PBT", "SyncBOHB"]),
     st.lists(st.integers(0, 40), max_size=4),
 )
 def test_a_synchronous_algorithm_has_the_same_winner_however_often_it_crashed(place: World, crashes: list[int]) -> None:
@@ -337,7 +339,9 @@ def test_a_new_driver_keeps_the_machines_of_the_old_one_and_gives_back_those_it_
     resumed = adopted.records[before]
     assert {event.node for event in resumed.events if isinstance(event, m.NodeStray)} == strays
     assert strays <= {command.node for command in resumed.commands if isinstance(command, m.ReleaseNode)}
-    assert not [event for event in resumed.events if isinstance(event, m.NodeLost)]
+    lost = [event for event in resumed.events if isinstance(event, m.NodeLost)]
+    taken = {event.node for event in lost if event.reason == "revoked"}  # by a fault at this very moment
+    assert {event.node for event in lost} == taken
     adopted.run()
     assert_sound(adopted)
     assert not adopted.cluster.inventory().nodes, "all machines were given back"

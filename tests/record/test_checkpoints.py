@@ -349,3 +349,21 @@ def test_writer_killed_at_any_moment_leaves_a_whole_checkpoint_or_none(tmp_path:
         assert len(files(store)) == 2 * len(store.list())
         assert store.load(save(store, "next")) == "next"
     assert moments >= 5 and complete == sorted(complete) and complete[-1] == 1
+
+
+def test_runs_that_begin_at_once_in_the_same_folder_do_not_refuse_each_other(tmp_path: Path) -> None:
+    store, failed = CheckpointStore(str(tmp_path / "store")), list[StorageError]()
+
+    def check() -> None:
+        for _ in range(20):
+            try:
+                store.check()
+            except StorageError as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=check) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and not list((tmp_path / "store").iterdir())

@@ -19,6 +19,7 @@ from elastune.errors import SpecError
 from elastune.messages import Config
 from elastune.search import GridSearcher, OptunaSearcher, RandomSearcher, Result, Searcher, make_searcher
 from elastune.search.bohb import BOHBSearcher
+from elastune.search.remaade import ReMAADESearcher
 from elastune.space import Space, choice, grid_search, lograndint, loguniform, quniform, randint, uniform
 
 MIXED = {
@@ -33,7 +34,8 @@ MIXED = {
 }
 GRID = MIXED | {"seed": grid_search([0, 1, 2]), "size": grid_search(["s", {"custom": randint(3, 9), "of": "m"}])}
 SPACES = {
-    name: Space(GRID if name == "grid" else MIXED) for name in ("random", "grid", "bohb", "tpe", "gp", "cmaes", "qmc")
+    name: Space(GRID if name == "grid" else MIXED)
+    for name in ("random", "grid", "bohb", "remaade", "tpe", "gp", "cmaes", "qmc")
 }
 
 
@@ -99,7 +101,7 @@ def test_a_replayed_searcher_goes_on_as_the_original(name: str) -> None:
     assert original.suggest() == replayed.suggest()
 
 
-@pytest.mark.parametrize("name", ["random", "grid", "bohb", "tpe", "qmc"])
+@pytest.mark.parametrize("name", ["random", "grid", "bohb", "remaade", "tpe", "qmc"])
 @settings(deadline=None, max_examples=15)
 @given(data=st.data())
 def test_pickling_after_any_event_changes_nothing(name: str, data: st.DataObject) -> None:
@@ -140,7 +142,7 @@ def test_the_grid_searcher_tries_every_point_once_and_draws_the_rest() -> None:
     assert len({config["x"] for config in configs if config is not None}) == 6
 
 
-@pytest.mark.parametrize("name", ["random", "bohb", "tpe"])
+@pytest.mark.parametrize("name", ["random", "bohb", "remaade", "tpe"])
 def test_only_the_grid_searcher_takes_a_space_with_a_grid(name: str) -> None:
     with pytest.raises(SpecError, match=f"searcher='{name}': cannot go through a grid_search; use 'grid'"):
         make_searcher(name).setup(Space(GRID), "min", 0)
@@ -168,6 +170,7 @@ def test_searchers_are_made_by_name() -> None:
     assert isinstance(make_searcher("grid"), GridSearcher)
     assert isinstance(make_searcher("tpe"), OptunaSearcher)
     assert isinstance(make_searcher("bohb"), BOHBSearcher)
+    assert isinstance(make_searcher("remaade"), ReMAADESearcher)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +178,7 @@ def test_searchers_are_made_by_name() -> None:
     [
         (
             lambda: make_searcher("tpp"),
-            "searcher='tpp': did you mean 'tpe'\\? allowed: bohb, cmaes, gp, grid, qmc, random, tpe",
+            "searcher='tpp': did you mean 'tpe'\\? allowed: bohb, cmaes, gp, grid, qmc, random, remaade, tpe",
         ),
         (lambda: OptunaSearcher("cma"), "searcher='cma': did you mean 'cmaes'"),
         (lambda: make_searcher(RandomSearcher), "must be a name .* an object of a Searcher class"),  # type: ignore[arg-type]

@@ -62,6 +62,9 @@ class ScriptedSession:
     def leave_if_preempted(self, checkpoint: object) -> None:
         pass
 
+    def backing(self) -> None:
+        return None
+
     def report(self, metrics: Metrics, checkpoint: object) -> None:
         assert checkpoint is None and self._elastic is not None
         self._iteration += 1

@@ -1,7 +1,7 @@
 """Which trials train next, and until when."""
 
 from elastune.algorithm.asha import ASHA
-from elastune.algorithm.base import Actions, Algorithm, Ended, Reported, Woken
+from elastune.algorithm.base import Actions, Algorithm, Ended, Reported, Verdict, Woken
 from elastune.algorithm.bohb import BOHB
 from elastune.algorithm.elastic_grid import ElasticGrid
 from elastune.algorithm.elastic_hyperband import ElasticHyperband
@@ -9,6 +9,7 @@ from elastune.algorithm.fifo import FIFO
 from elastune.algorithm.halving import SuccessiveHalving
 from elastune.algorithm.hyperband import Hyperband
 from elastune.algorithm.hypersched import HyperSched
+from elastune.algorithm.kfold import KFold
 from elastune.algorithm.pbt import PBT
 from elastune.algorithm.seer import SEER
 from elastune.algorithm.single import SingleTrial
@@ -30,6 +31,7 @@ __all__ = [
     "Ended",
     "HyperSched",
     "Hyperband",
+    "KFold",
     "Reported",
     "Run",
     "SingleTrial",
@@ -39,5 +41,6 @@ __all__ = [
     "SuccessiveHalving",
     "SyncBOHB",
     "TrialGroup",
+    "Verdict",
     "Woken",
 ]

@@ -45,15 +45,29 @@ class Woken(msgspec.Struct, frozen=True, gc=False):
 AlgorithmEvent = Reported | Ended | Woken
 
 
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """Which trial is the best from now on, whatever trials report: what it is worth at which iteration, and what that
+    is.
+    """
+
+    trial: str
+    iteration: int
+    loss: float
+    why: str
+
+
 class Actions(msgspec.Struct, frozen=True, gc=False):
     """What an algorithm answers: groups to train, trials that shall never train again, when to be woken, and trials
-    whose run shall end with their next report, as if it had been asked for only until there.
+    whose run shall end with their next report, as if it had been asked for only until there. Where the best is not who
+    has reported the best value, a `verdict` says who. `gives_up` is why nothing will come of it any more.
     """
 
     groups: tuple[TrialGroup, ...] = ()
     stops: tuple[str, ...] = ()
     wake_s: float | None = None
     pauses: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+    gives_up: str | None = None
 
 
 NOTHING = Actions()
@@ -78,6 +92,13 @@ class TrialSource:
     recorded: deque[Suggested] | None = None
     _numbers: dict[str, int] = field(default_factory=dict)
 
+    def ready(self, wanted: int) -> int:
+        """How many of the wanted trials the searcher is ready for; in a replay, how many it was."""
+        if self.recorded is not None:
+            return min(wanted, len(self.recorded))
+        most = self.searcher.ready()
+        return wanted if most is None else min(wanted, most)
+
     def next(self) -> tuple[str, Config] | None:
         """A new trial, or None when the searcher has no more."""
         if self.exhausted:
@@ -92,9 +113,18 @@ class TrialSource:
         if suggested.config is None:
             self.exhausted = True
             return None
-        self._numbers[trial] = self.count
+        self._numbers[trial] = len(self._numbers)
         self.count += 1
         return trial, suggested.config
+
+    def add(self, config: Config) -> str:
+        """A new trial with a configuration that the algorithm has made: the searcher is neither asked nor told."""
+        trial = f"{self.name}-{self.count:05d}"
+        if self.recorded:
+            self.recorded.popleft()
+        self.decisions.append(Suggested(trial, config))
+        self.count += 1
+        return trial
 
     def _suggest(self) -> Config | None:
         config = self.searcher.suggest()
@@ -109,7 +139,8 @@ class TrialSource:
     def observe(
         self, trial: str, config: Config, iteration: int, value: float | None, final: bool, trains: bool = False
     ) -> None:
-        self.searcher.observe(Result(self._numbers[trial], config, iteration, value, final, trains))
+        if trial in self._numbers:
+            self.searcher.observe(Result(self._numbers[trial], config, iteration, value, final, trains))
 
 
 class Algorithm(ABC):
@@ -129,6 +160,8 @@ class Algorithm(ABC):
     max_concurrent: int | None = None
     """How many of its trials may be under way (running, waiting, or to be tried again) at once, whatever the number of
     devices: `more` is never asked for what would be beyond. None: as many as there is a place for."""
+    adds: ClassVar[tuple[str, ...]] = ()
+    """What it adds to configurations itself: names that a space must not have."""
     _source: TrialSource
 
     def setup(self, source: TrialSource) -> None:
@@ -145,6 +178,10 @@ class Algorithm(ABC):
         """The id and the configuration of a new trial, or None when the searcher has no more."""
         return self._source.next()
 
+    def own_trial(self, config: Config) -> str:
+        """The id of a new trial with a configuration that the algorithm has made itself."""
+        return self._source.add(config)
+
     def new_runs(self, count: int, until: int | None, final: bool, stage: int = 0) -> TrialGroup:
         """A group of new trials; fewer than `count` when the searcher runs out."""
         runs: list[Run] = []
@@ -155,6 +192,11 @@ class Algorithm(ABC):
     def stages(self) -> tuple[Stage, ...] | None:
         """The schedule, where it is known before the run; None where it is not."""
         return None
+
+    def configurations(self) -> int | None:
+        """How many it asks the searcher for, where that is known before the run."""
+        stages = self.stages()
+        return sum(stage.trials for stage in stages if stage.start == 0) if stages else None
 
     def on(self, event: AlgorithmEvent, at_s: float) -> Actions:
         """Told of every report, of every end of a run, and of its own wake-ups."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from elastune.algorithm.base import Algorithm
-from elastune.spec import Stage, TrialGroup, require_int
+from elastune.spec import Run, Stage, TrialGroup, require_int
 
 
 class FIFO(Algorithm):
@@ -29,6 +29,11 @@ class FIFO(Algorithm):
         return None if self.R is None else (Stage(self.n, 0, self.R),)
 
     def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
-        group = self.new_runs(min(free, self.n - self._begun), self.R, final=True)
-        self._begun += len(group)
-        return [group]
+        runs: list[Run] = []
+        # One by one: after each the searcher may have to wait for results before it can give another.
+        while len(runs) < min(free, self.n - self._begun) and self._source.ready(1):
+            if not (new := self.new_runs(1, self.R, final=True)):
+                break
+            runs += new
+        self._begun += len(runs)
+        return [tuple(runs)]

@@ -5,9 +5,9 @@ would end, and finish only the best.
     max_trial_steps      `R`
     theta                `theta`: the part of the steps after which the end is foretold
     mcnt                 `mcnt`: how many are trained to the end
-    EarlyCurve           `rank`: any extrapolator; a curve that has come to rest before is not trained on
+    EarlyCurve           `rank`: any extrapolator; a curve that has come to rest waits until all are compared
 
-Which machine each trial gets is up to the allocator: `allocate/spottune.py` has the paper's.
+Which machine each trial gets is up to the allocator: `allocate/cheapest_step.py` has the paper's.
 """
 
 from __future__ import annotations
@@ -93,8 +93,15 @@ class SpotTune(Algorithm):
         if self.first_until == self.R:
             return NOTHING
         stops = tuple(trial for trial in self._configs if trial not in best and trial not in self._over)
-        runs = tuple(Run(trial, self._configs[trial], self.R, final=True, stage=1) for trial in best)
+        runs = tuple(Run(trial, self._configs[trial], self._until(trial), final=True, stage=1) for trial in best)
         return Actions(groups=(runs,) if runs else (), stops=stops)
+
+    def _until(self, trial: str) -> int:
+        """One that has come to rest early trains on no longer than the others: what will be trained at the most is told
+        before the run (`stages`).
+        """
+        iterations, _ = self._curves.get(trial, ([], []))
+        return min(self.R, (iterations[-1] if iterations else 0) + self.R - self.first_until)
 
     def _foretold(self, event: Ended) -> float:
         """EarlyCurve(hp, max_trial_steps). Where there is nothing to foretell it is what was reported."""

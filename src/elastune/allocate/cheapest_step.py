@@ -33,6 +33,8 @@ from elastune.spec import Terms, Width, require_int, require_number
 
 BIDS = (0.00002, 0.5)
 """How far the most that is paid lies above the present price, as a part of that."""
+PATIENCE_S = 300.0
+"""So long a request may wait for its price, or for a machine to become free; then another choice is made."""
 TAKEN_H = 0.125
 """How long a machine that is taken away within its first hour has trained what counts, about."""
 
@@ -50,6 +52,8 @@ class _Place:
     pool: int
     offer: Offer
     leaves: bool = False
+    looked_s: float = -math.inf
+    """When it was last asked whether it is better elsewhere."""
 
 
 class CheapestStep(Allocator):
@@ -80,7 +84,7 @@ class CheapestStep(Allocator):
         self._most = 1
 
     def setup(self, terms: Terms) -> None:
-        self._most = terms.machines
+        self._most = self.places = terms.machines
 
     def stepped(self, steps: Steps) -> bool:
         place = self._places.get(steps.trial)
@@ -89,16 +93,18 @@ class CheapestStep(Allocator):
         return False
 
     def allocate(self, view: View, at_s: float) -> Target:
-        self._forget(view)
+        self._forget(view, at_s)
         wake_s = self._move_on(view, at_s)
         chosen = tuple(self._place(trial, view, at_s) for trial in self._to_place(view))
+        if chosen:
+            wake_s = min(wake_s, at_s + self._patience_s)
         widths: dict[str, Width] = {}
         for trial, place in self._places.items():
-            if not place.leaves:
+            # One that has failed keeps its machine, and goes on there when it is its time.
+            if not place.leaves and (trial in view.widths or trial in view.waiting):
                 widths[trial] = self.cloud.kind(place.offer.type).devices
-        leaving = set(view.leaving())
         return Target(
-            {place.pool: 1 for trial, place in self._places.items() if not place.leaves or trial in leaving},
+            {place.pool: 1 for place in self._places.values() if not place.leaves},
             widths,
             wake_s if wake_s < math.inf else None,
             pools={trial: place.pool for trial, place in self._places.items()},
@@ -108,26 +114,33 @@ class CheapestStep(Allocator):
 
     # -------------------------------------------------------------------------------------------------- who goes where
 
-    def _forget(self, view: View) -> None:
-        """Trials that are gone need no machine, and those whose machine is gone, or going, need another."""
+    def _forget(self, view: View, at_s: float) -> None:
+        """Trials that are gone need no machine; those whose machine is gone, is going or never came need another."""
         there = {*view.widths, *view.waiting, *view.failed()}
         leaving = set(view.leaving())
         for trial, place in list(self._places.items()):
             holds = trial in view.widths
             lost = not holds and not view.machines(place.pool) and not view.awaited(place.pool)
+            lost = lost or any(asked_s + self._patience_s <= at_s for asked_s in view.unserved(place.pool))
             if trial not in there or lost or (place.leaves and not holds) or (trial in leaving and not place.leaves):
                 del self._places[trial]
 
+    @property
+    def _patience_s(self) -> float:
+        return PATIENCE_S / self.cloud.pace
+
     def _move_on(self, view: View, at_s: float) -> float:
-        """Those that have been on a machine for an hour leave it. When the next of them has."""
+        """Those that have been on a machine for an hour leave it. When the next of them has, or has waited enough."""
         next_s, hour_s = math.inf, self.redeploy_s / self.cloud.pace
         for trial, place in self._places.items():
+            next_s = min([next_s, *(asked_s + self._patience_s for asked_s in view.unserved(place.pool))])
             for machine in view.machines(place.pool):
-                due_s = machine.billed_from_s + hour_s
+                due_s = max(machine.billed_from_s, place.looked_s) + hour_s
                 if at_s < due_s - 1e-6:
                     next_s = min(next_s, due_s)
                 elif trial in view.widths and not place.leaves:
                     place.leaves = self._better_elsewhere(trial, place, at_s, view)
+                    place.looked_s = at_s
                     if not place.leaves:
                         next_s = min(next_s, at_s + hour_s)
         return next_s

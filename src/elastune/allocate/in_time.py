@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush, nsmallest
 
 from elastune.allocate.base import Allocator, Steps, Target, View
 from elastune.market.cloud import PlayedCloud
@@ -30,10 +31,21 @@ MARGIN = 1.05
 """Steps are thought to take so much longer than they did."""
 CHECKS = 200
 """How often the market is looked at until the deadline, unless that would be more often than every minute."""
+RECKONED = 4
+"""How often between two checks what is left may be reckoned anew."""
 RECENT = 0.1
 """What a new step counts for at least in the mean of a trial's."""
 WAITED = 1e-6
 """A deadline is over that is so near."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """How long a step of a trial takes, as the mean of so many; or what the first ones took with the start before."""
+
+    seconds: float
+    number: int
+    first: bool = True
 
 
 class InTime(Allocator):
@@ -62,8 +74,9 @@ class InTime(Allocator):
         """What is taken on demand. Spot machines are of any market with machines that are as fast."""
         self._policy_class = policy
         self._policy: LatePolicy | None = None
-        self._steps: dict[str, tuple[float, int]] = {}
-        """How long a step of each trial takes, and the mean of how many that is; 0: of the first after a start."""
+        self._steps: dict[str, _Step] = {}
+        self._started_s = math.inf
+        """What a start took at least, of those that could be told from the step after it."""
         self._seen: dict[str, int] = {}
         """All trials, numbered as they came."""
         self._begun_with: Counter[int] = Counter()
@@ -79,10 +92,14 @@ class InTime(Allocator):
         """When the last one was lost."""
         self._shunned_s = -math.inf
         """Until then no more are asked for, because they go as soon as they have come."""
+        self._longest = 0.0
+        """The longest step of a trial, as it was then."""
+        self._work = (-math.inf, 0.0, 0)
+        """When it was reckoned how long the rest takes, what that was, and how many brackets had begun."""
         self._most = 1
 
     def setup(self, terms: Terms) -> None:
-        self._most = terms.machines
+        self._most = self.places = terms.machines
 
     @property
     def check_s(self) -> float:
@@ -93,15 +110,20 @@ class InTime(Allocator):
         return self.cloud.boot_s / self.cloud.pace + self.start_s
 
     def stepped(self, steps: Steps) -> bool:
-        seconds = max(steps.seconds - self.start_s, 0.1 * steps.seconds) if steps.first else steps.seconds
-        step_s = seconds / steps.number
-        if steps.trial not in self._steps:
-            self._steps[steps.trial] = step_s, 0 if steps.first else 1
-            return len(self._steps) == 1
-        if not steps.first:
-            known_s, number = self._steps[steps.trial]
-            weight = max(1 / (number + 1), RECENT)
-            self._steps[steps.trial] = known_s + weight * (step_s - known_s), number + 1
+        known = self._steps.get(steps.trial)
+        if steps.first:
+            if known is None:
+                self._steps[steps.trial] = _Step(steps.seconds, steps.number)
+            return len(self._steps) == 1 and known is None
+        step_s = steps.seconds / steps.number
+        if known is None or known.first:
+            if known is not None:
+                self._started_s = min(self._started_s, max(0.0, known.seconds - known.number * step_s))
+            self._steps[steps.trial] = _Step(step_s, 1, first=False)
+        else:
+            weight = max(1 / (known.number + 1), RECENT)
+            mean_s = known.seconds + weight * (step_s - known.seconds)
+            self._steps[steps.trial] = _Step(mean_s, known.number + 1, first=False)
         return False
 
     # ------------------------------------------------------------------------------------------------------ allocating
@@ -175,7 +197,7 @@ class InTime(Allocator):
                 room[pool] -= 1
                 widths[trial] = width
         free = {pool: min(room[pool], sum(not machine.trials for machine in machines[pool])) for pool in held}
-        for trial in sorted(view.waiting, key=self._seen.__getitem__)[: max(0, needed - len(view.widths))]:
+        for trial in nsmallest(max(0, needed - len(view.widths)), view.waiting, key=self._seen.__getitem__):
             pool = ON_DEMAND if free[ON_DEMAND] > 0 else SPOT
             if free[pool] <= 0:
                 break
@@ -192,9 +214,14 @@ class InTime(Allocator):
         lost = self._lost(view, at_s)
         available = self._available(at_s) and at_s >= self._shunned_s
         if not self._steps:
-            tried = self._lost_s > -math.inf or on_demand or view.awaited(ON_DEMAND)
+            in_vain = any(asked_s + self.check_s <= at_s for asked_s in view.unserved(SPOT))
+            tried = in_vain or self._lost_s > -math.inf or on_demand or view.awaited(ON_DEMAND)
             return "spot" if available and not tried else "only on-demand"
-        work_s = self._work_s(view, present, at_s)
+        if lost or at_s >= self._work[0] + self.check_s / RECKONED or len(self._begun) != self._work[2]:
+            # Not at every report: of thousands of trials it would take too long. What is left meanwhile is less.
+            self._longest = self._longest_s()
+            self._work = at_s, self._work_s(view, present, at_s), len(self._begun)
+        work_s = self._work[1]
         policy = self._policy_for(work_s, at_s)
         if lost:
             policy.observe(at_s, False)
@@ -231,6 +258,10 @@ class InTime(Allocator):
         return ("spot", starting_s) if view.machines(SPOT) or view.awaited(SPOT) else (None, 0.0)
 
     def _policy_for(self, work_s: float, at_s: float) -> LatePolicy:
+        rework_s = MARGIN * self._longest + self.unsaved_s
+        if self._policy is not None and rework_s > self._policy.job.rework_s:
+            # A slower trial was seen: losing its machine costs more. A little more is held back, not to do this often.
+            self._policy.job = replace(self._policy.job, rework_s=MARGIN * rework_s)
         if self._policy is None:
             self._policy = self._policy_class(
                 LateJob(
@@ -239,7 +270,7 @@ class InTime(Allocator):
                     self.changeover_s,
                     self.cloud.mean_price(self._cheapest(at_s).type, at_s) * self.cloud.pace,
                     self.cloud.price(Offer(self.type), at_s),
-                    rework_s=MARGIN * self._longest_s() + self.unsaved_s,
+                    rework_s=rework_s,
                     check_s=self.check_s,
                 )
             )
@@ -249,10 +280,10 @@ class InTime(Allocator):
 
     def _work_s(self, view: View, present: Sequence[str], at_s: float) -> float:
         """How long the rest takes on all machines. A trial that was not measured is as slow as the slowest."""
-        longest_s = self._longest_s()
+        longest_s = self._longest
 
         def part(trial: str) -> tuple[int, float]:
-            step_s, left = self._steps.get(trial, (longest_s, 0))[0], view.left(trial) or 0
+            step_s, left = self._step_s(trial, longest_s), view.left(trial) or 0
             done_s = min(max(0.0, at_s - self._since[trial][1]), step_s) if trial in self._since else 0.0
             start_s = 0.0 if trial in view.widths else self.start_s
             return self.stages[view.stage(trial)].bracket, start_s + left * step_s - (done_s if left else 0.0)
@@ -312,8 +343,20 @@ class InTime(Allocator):
             for _ in range(stage.trials - self._begun_with[index])
         ]
 
+    def _step_s(self, trial: str, otherwise_s: float = 0.0) -> float:
+        """Of a trial that has made but the first step after a start nobody knows how much of it was the start: no more
+        than the least that was seen of others is taken off.
+        """
+        step = self._steps.get(trial)
+        if step is None:
+            return otherwise_s
+        if not step.first:
+            return step.seconds
+        started_s = self._started_s if self._started_s < math.inf else 0.0
+        return max(step.seconds - started_s, 0.1 * step.seconds) / step.number
+
     def _longest_s(self) -> float:
-        return max(step_s for step_s, _ in self._steps.values())
+        return max(self._step_s(trial) for trial in self._steps)
 
     # ---------------------------------------------------------------------------------------------------------- market
 
@@ -321,7 +364,9 @@ class InTime(Allocator):
         """Spot machines that cost no more than on-demand ones."""
         offer = self._cheapest(at_s)
         there = self.cloud.available(offer.type, at_s) > 0
-        return there and self.cloud.price(offer, at_s) <= self.cloud.price(Offer(self.type), at_s)
+        # Without a limit: with one a price never seems to be above it.
+        price = self.cloud.price(Offer(offer.type, "spot"), at_s)
+        return there and price <= self.cloud.price(Offer(self.type), at_s)
 
     def _cheapest(self, at_s: float) -> Offer:
         """The market where a machine costs least at the moment. More than it costs on demand is never paid."""

@@ -145,7 +145,8 @@ class Pace:
     def failed(self, width: Width) -> str:
         """Code that has never worked at a width is not tried there again."""
         mode = -width.denominator if width < 1 else int(width)
-        if mode == 1 or self._weights.get(mode, 0.0) or any(mode in trial.means for trial in self._trials.values()):
+        worked = any(mode in pair for pair in self._left) or any(mode in trial.means for trial in self._trials.values())
+        if mode == 1 or worked:
             return ""
         self._changed = True
         if mode < 0:

@@ -2,17 +2,21 @@
 
 A pair that was measured counts as measured. For another, what is known of the trial on other types is carried over by
 how these types compare for trials that were on both, or by what was thought of their speeds before; of a trial that
-never ran, what is known of others.
+never ran, what is known of others. Of very many the last ones count: placing a trial costs no more the later it comes.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from statistics import median
 
 RECENT = 0.5
 """What a new step counts for against those before."""
+ENOUGH = 50
+"""So many trials tell what others take, and how two types compare."""
 
 
 @dataclass(slots=True)
@@ -23,16 +27,19 @@ class StepTimes:
     speeds: Mapping[str, float]
     _measured: dict[str, dict[str, float]] = field(default_factory=dict)
     """Seconds by trial and type."""
-    _ratios: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    _ratios: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
+    _others: dict[str, float] = field(default_factory=dict)
+    """What a trial that never ran should take, by type; until something new is measured."""
 
     def add(self, trial: str, kind: str, step_s: float) -> None:
+        self._others.clear()
         known = self._measured.setdefault(trial, {})
         new = kind not in known
         known[kind] = step_s if new else known[kind] + RECENT * (step_s - known[kind])
         if new:
             for other in known.keys() - {kind}:
-                self._ratios.setdefault((other, kind), []).append(known[kind] / known[other])
-                self._ratios.setdefault((kind, other), []).append(known[other] / known[kind])
+                self._compare(other, kind, known[kind] / known[other])
+                self._compare(kind, other, known[other] / known[kind])
 
     def step_s(self, trial: str, kind: str) -> float:
         known = self._measured.get(trial)
@@ -45,12 +52,18 @@ class StepTimes:
     def measured(self, trial: str) -> bool:
         return trial in self._measured
 
+    def _compare(self, one: str, other: str, ratio: float) -> None:
+        self._ratios.setdefault((one, other), deque(maxlen=ENOUGH)).append(ratio)
+
     def _of_others(self, kind: str) -> float:
         if not self._measured:
             return 1.0 / self.speeds[kind]
-        return median(self.step_s(trial, kind) for trial in self._measured)
+        if kind not in self._others:
+            last = islice(reversed(self._measured), ENOUGH)
+            self._others[kind] = median(self.step_s(trial, kind) for trial in last)
+        return self._others[kind]
 
     def _ratio(self, one: str, other: str) -> float:
         """How many times as long a step takes on the other."""
         before = self.speeds[one] / self.speeds[other]
-        return median([before, *self._ratios.get((one, other), [before])])
+        return float(median([before, *self._ratios.get((one, other), [before])]))

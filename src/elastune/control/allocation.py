@@ -99,6 +99,8 @@ class Allocation:
             return
         (party,) = self._runs.parties
         most, group = party.algorithm.max_concurrent, self._group(party)
+        if most is None and everything and party.algorithm.one_by_one:
+            most = self._allocator.places
         while True:
             if most is not None:
                 wanted = most - self._runs.under_way(party)
@@ -150,6 +152,7 @@ class Allocation:
             lambda trial: schedule.mates(trials[trial]),
             lambda trial: schedule.sharing(trials[trial]),
             lambda: self._fleet.idle,
+            unserved=lambda pool: pools[pool].unserved(),
             experiment=lambda trial: trials[trial].party.name,
             priorities=self._priorities,
         )

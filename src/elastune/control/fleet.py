@@ -73,7 +73,7 @@ class Fleet:
 
     def billed(self, event: NodeBilled) -> None:
         node = self.nodes[event.node]
-        node.billed_from_s, node.refund_s = event.billed_from_s, event.refund_s
+        node.billed, node.billed_from_s, node.refund_s = True, event.billed_from_s, event.refund_s
         self.spending.begin(event)
         self.limit = self.spending.limit(self._answer.at_s)
 

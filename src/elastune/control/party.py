@@ -31,6 +31,8 @@ class Party:
     trials: int = 0
     reports: int = 0
     """Those that count."""
+    works: bool = False
+    """Whether a trial has come anywhere: it has reported, or saved an epoch of a long step."""
     failed: int = 0
     last_failure: str = ""
     best_loss: float = math.inf

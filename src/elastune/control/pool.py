@@ -81,10 +81,15 @@ class Pool:
         """When those were asked for that are not there yet."""
         return [node.asked_s for node in self.nodes.values() if not node.devices and node.id not in self._going]
 
+    def unserved(self) -> list[float]:
+        """The same of those among them that do not even boot."""
+        return [node.asked_s for node in self.nodes.values() if not node.billed and node.id not in self._going]
+
     def drain(self, node_id: str, gone_at_s: float) -> None:
         """Hand out none of its devices any more."""
         node = self.nodes[node_id]
-        node.draining, node.free_of_charge = True, gone_at_s - node.billed_from_s < node.refund_s
+        node.draining, node.gone_at_s = True, gone_at_s
+        node.free_of_charge = gone_at_s - node.billed_from_s < node.refund_s
         self._going[node_id] = node
         self.free.remove_node(node_id)
 

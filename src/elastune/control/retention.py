@@ -81,6 +81,6 @@ class Keeper:
         return [checkpoint for checkpoint in trial.checkpoints if checkpoint.path not in keep]
 
 
-def _state(checkpoint: Checkpoint) -> tuple[str, int, int]:
+def _state(checkpoint: Checkpoint) -> tuple[str, int, int, int]:
     """What it is a checkpoint of, whichever attempt has saved it."""
-    return checkpoint.trial, checkpoint.lineage, checkpoint.iteration
+    return checkpoint.trial, checkpoint.lineage, checkpoint.iteration, checkpoint.part

@@ -66,9 +66,14 @@ class Loop:
             if strays:
                 self.turn(Turn(turn.at_s, (*turn.events, *strays)))
             return
-        # Of those that were to be taken away it is known who ended them.
+        # Of those that were to be taken away it is known who ended them, and when.
         gone = [
-            NodeLost(name, "its driver ended", last_s, revoked=node.draining)
+            NodeLost(
+                name,
+                "its driver ended",
+                max(last_s, min(node.gone_at_s, turn.at_s)) if node.draining else last_s,
+                revoked=node.draining,
+            )
             for name, node in nodes.items()
             if name not in there.nodes
         ]

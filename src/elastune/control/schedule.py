@@ -71,9 +71,9 @@ class Schedule:
         """
         if not self._carry_on():
             started = [trial_id for trial_id in starting if trial_id not in without]
-            for number, pool in self._fleet.pools.items():
-                ours = self._in_pool(number, self.widths)
-                self._moves |= displace(self._in_pool(number, without), ours, self._trials, pool.free, started)
+            for number in sorted({self._trials[trial_id].pool for trial_id in without}):
+                wanted, ours = self._in_pool(number, without), self._in_pool(number, self.widths)
+                self._moves |= displace(wanted, ours, self._trials, self._fleet.pools[number].free, started)
             self._carry_on()
 
     def _carry_on(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from elastune.control.party import Party
@@ -69,9 +70,13 @@ class Node:
     asked_s: float = 0.0
     offer: Offer | None = None
     devices: int = 0
+    billed: bool = False
+    """Whether it was heard of: before, nobody knows whether there will be such a machine."""
     billed_from_s: float = 0.0
     refund_s: float = 0.0
     draining: bool = False
+    gone_at_s: float = math.inf
+    """When it will be taken away, as it was told."""
     free_of_charge: bool = False
     """Being taken away so soon that it costs nothing, unless we give it back ourselves."""
     closing: bool = False

@@ -20,6 +20,9 @@ from elastune.spec import Settings
 from elastune.units import format_duration
 
 MAX_BACKOFF_S = 60.0
+FORGIVING = 20
+"""So many attempts of a trial may forgive failures by what they save. Code that saves the same epochs again and again,
+instead of going on from them, looks like one that comes forward."""
 HANGS, HANGS_S = 10.0, 5.0
 """A step that takes so many times as long as those before, and so many seconds, probably hangs."""
 
@@ -126,8 +129,12 @@ class TrialEvents:
         return at_s - since_s
 
     def _on_checkpointed(self, event: m.TrialCheckpointed) -> None:
-        if (trial := self._current(event)) is not None:
-            self._runs.keeper.keep(trial, event.checkpoint)
+        if (trial := self._current(event)) is None:
+            return
+        self._runs.keeper.keep(trial, event.checkpoint)
+        if event.checkpoint.part and trial.attempt <= FORGIVING:
+            trial.failures = 0
+            trial.party.works = True
 
     def _on_resized(self, event: m.TrialResized) -> None:
         if (trial := self._current(event)) is not None:
@@ -173,7 +180,7 @@ class TrialEvents:
     def _on_failed(self, event: m.TrialFailed) -> None:
         # While nothing has ever worked, trying the same code again only delays the news.
         trial = self._trials.get(event.trial)
-        self._retry_or_fail(event, event.error, event.final or (trial is not None and not trial.party.reports))
+        self._retry_or_fail(event, event.error, event.final or (trial is not None and not trial.party.works))
 
     def _on_lost(self, event: m.TrialLost) -> None:
         self._retry_or_fail(event, event.reason, False)

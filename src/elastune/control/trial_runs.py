@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from elastune.algorithm.base import NOTHING, AlgorithmEvent, Ended, Reported, Woken
+from elastune.algorithm.base import NOTHING, AlgorithmEvent, Ended, Reported, Verdict, Woken
 from elastune.control.answer import Answer
 from elastune.control.course import Course
 from elastune.control.party import Party
@@ -15,11 +16,11 @@ from elastune.control.schedule import Schedule
 from elastune.control.state import Trial
 from elastune.control.timers import Timers
 from elastune.errors import SpecError
-from elastune.messages import ExperimentEnded, RunStatus, StatusChanged, TrialStatus
+from elastune.messages import ExperimentEnded, Judged, RunStatus, StatusChanged, TrialStatus
 from elastune.spec import Run, Settings, TrialGroup, to_width
 
 FAILURES_BEFORE_GIVING_UP = 3
-"""So many trials may fail before any has reported; then it is over: the fault is in the code, not in a trial."""
+"""So many trials may fail before any has come anywhere; then it is over: the fault is in the code, not in a trial."""
 
 
 class TrialRuns:
@@ -127,17 +128,22 @@ class TrialRuns:
     def count(self, trial: Trial, loss: float) -> bool:
         """A report of an iteration that is new. Says whether no trial of its experiment was so good before."""
         trial.party.reports += 1
+        trial.party.works = True
         trial.loss = loss
         if trial.best_loss is None or loss < trial.best_loss:
-            trial.best_loss = loss
-            out = self.keeper.rank(trial)
-            if out is not None and out != trial.id:
-                self.keeper.tidy(self._trials[out])
+            self._rank(trial, loss)
         if trial.run.until_s is not None and trial.iteration.bit_count() == 1:
             self._observe(trial, trains=True)
         self._tell(trial.party, Reported(trial.id, trial.iteration, loss, trial.trained_s))
         best, trial.party.best_loss = trial.party.best_loss, min(trial.party.best_loss, loss)
         return loss < best
+
+    def _rank(self, trial: Trial, loss: float) -> None:
+        """The trial is now so good: if it is among the best, its checkpoints are kept, and another's are not."""
+        trial.best_loss = loss
+        out = self.keeper.rank(trial)
+        if out is not None and out != trial.id:
+            self.keeper.tidy(self._trials[out])
 
     def left(self, trial: Trial) -> None:
         """It holds no slots any more, whatever the reason."""
@@ -178,7 +184,7 @@ class TrialRuns:
         self._over(trial, "failed", reason)
         party.failed += 1
         party.last_failure = f"{trial.id}: {reason}"
-        if not party.reports and party.failed >= FAILURES_BEFORE_GIVING_UP:
+        if not party.works and party.failed >= FAILURES_BEFORE_GIVING_UP:
             self.give_up(
                 party, f"the first {party.failed} trials failed, none has reported anything; {party.last_failure}"
             )
@@ -292,6 +298,16 @@ class TrialRuns:
             self._cut_short(self._trials[trial_id])
         if actions.wake_s is not None:
             self.timers.wake_algorithm(party, actions.wake_s)
+        if actions.verdict is not None:
+            self._judge(party, actions.verdict)
+        if actions.gives_up is not None:
+            self.give_up(party, actions.gives_up)
+
+    def _judge(self, party: Party, verdict: Verdict) -> None:
+        """Whatever it reports itself, its checkpoints are those to keep."""
+        value = verdict.loss if party.mode == "min" else -verdict.loss
+        self._answer.decisions.append(Judged(verdict.trial, verdict.iteration, value, verdict.why))
+        self._rank(self._trials[verdict.trial], -math.inf)
 
     def _cut_short(self, trial: Trial) -> None:
         """The run ends with the next report: where the trial trains, or when it has a place again."""

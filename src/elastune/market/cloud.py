@@ -122,7 +122,9 @@ class PlayedCloud:
             return self.kind(offer.type).on_demand_usd_per_hour
         if offer.type in self.capacity:
             return self.capacity[offer.type].spot_usd_per_hour
-        return self._series(offer.type).at(self.unix_s(at_s))
+        usd = self._series(offer.type).at(self.unix_s(at_s))
+        # Nobody pays more than was offered, also while the machine is being taken away.
+        return usd if offer.max_usd_per_hour is None else min(usd, offer.max_usd_per_hour)
 
     def mean_price(self, market: str, at_s: float, past_s: float = HOUR_S) -> float:
         """Of a spot machine over the past hour of the market."""

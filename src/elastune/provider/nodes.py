@@ -8,6 +8,9 @@ import ray
 from ray._private.state import state
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.core.generated.autoscaler_pb2 import DrainNodeReason  # type: ignore[attr-defined]
+from ray.core.generated.gcs_pb2 import GcsNodeInfo  # type: ignore[attr-defined]
+
+ANSWER_S = 10.0
 
 
 def address() -> str | None:
@@ -25,6 +28,18 @@ def labelled(label: str) -> dict[str, str]:
         return {}
     known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return {node["Labels"][label]: node["NodeID"] for node in known if node["Alive"] and label in node["Labels"]}
+
+
+def living() -> set[str]:
+    known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return {node["NodeID"] for node in known if node["Alive"]}
+
+
+def cpus_at(address: str) -> dict[str, int]:
+    """The whole CPUs of the living nodes of a Ray that this process is not connected to, by their ids."""
+    found = GcsClient(address=address).get_all_node_info(timeout=ANSWER_S)
+    alive = {node.hex(): info for node, info in found.items() if info.state == GcsNodeInfo.ALIVE}
+    return {node: int(cpus) for node, info in alive.items() if (cpus := info.resources_total.get("CPU", 0)) >= 1}
 
 
 def notices() -> dict[str, float]:

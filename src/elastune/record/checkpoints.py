@@ -72,45 +72,49 @@ class CheckpointStore:
         """Whether it can be written: better known before a run than after its first minute."""
         with self._explained("written"):
             fs, root = self._place()
+            probe = f"{_PROBE}-{secrets.token_hex(4)}"  # of its own: others may begin at the same moment
             if self.is_remote:
                 with tempfile.TemporaryFile() as empty:
-                    object_store.upload(fs, empty, f"{root}/{_PROBE}", try_again_s=())
+                    object_store.upload(fs, empty, f"{root}/{probe}", try_again_s=())
             else:
-                with self._writing(_PROBE):
+                with self._writing(probe):
                     pass
         with self._explained("deleted from"):
-            fs.rm_file(f"{root}/{_PROBE}")
+            fs.rm_file(f"{root}/{probe}")
 
     def save(
-        self, value: Any, *, trial: str, lineage: int, iteration: int, attempt: int, midway: bool = False
+        self, value: Any, *, trial: str, lineage: int, iteration: int, attempt: int, midway: bool = False, part: int = 0
     ) -> Checkpoint:
         """Keep a value: a `pathlib.Path` as the file or directory it names, anything else as a pickle.
 
-        With `midway` it is a state between this iteration and the next, and does not overwrite that of this one.
+        With `midway` it is a state between this iteration and the next, and does not overwrite that of this one; with
+        a `part` one of several of them.
         """
         if self.is_remote:
-            draft = self.draft(value, trial=trial, lineage=lineage, iteration=iteration, attempt=attempt, midway=midway)
+            draft = self.draft(
+                value, trial=trial, lineage=lineage, iteration=iteration, attempt=attempt, midway=midway, part=part
+            )
             return self.upload(draft)
-        path = _path(trial, lineage, iteration, attempt, midway)
+        path = _path(trial, lineage, iteration, attempt, midway, part)
         with self._writing(path) as payload:
             _write(value, payload, trial)
-        checkpoint = Checkpoint(trial, lineage, iteration, path, payload.sha256.hexdigest(), payload.size_bytes)
+        checkpoint = Checkpoint(trial, lineage, iteration, path, *payload.found, part)
         with self._writing(_manifest_of(path)) as manifest:
             manifest.write(_manifest(checkpoint, value))
         return checkpoint
 
     def draft(
-        self, value: Any, *, trial: str, lineage: int, iteration: int, attempt: int, midway: bool = False
+        self, value: Any, *, trial: str, lineage: int, iteration: int, attempt: int, midway: bool = False, part: int = 0
     ) -> Draft:
         """What of saving needs the value itself: it may change as soon as this has returned."""
-        path = _path(trial, lineage, iteration, attempt, midway)
+        path = _path(trial, lineage, iteration, attempt, midway, part)
         with self._explained("written"), ExitStack() as unless_complete:
             file = unless_complete.enter_context(tempfile.TemporaryFile())
             payload = _Hashed(file)
             _write(value, payload, trial)
             file.flush()
             unless_complete.pop_all()
-        checkpoint = Checkpoint(trial, lineage, iteration, path, payload.sha256.hexdigest(), payload.size_bytes)
+        checkpoint = Checkpoint(trial, lineage, iteration, path, *payload.found, part)
         return Draft(checkpoint, _manifest(checkpoint, value), file)
 
     def upload(self, draft: Draft) -> Checkpoint:
@@ -130,14 +134,34 @@ class CheckpointStore:
         A file or directory is unpacked into a fresh temporary directory, which the caller owns, and its path returned.
         """
         with self._explained("read"):
-            with self._open(_manifest_of(checkpoint.path)) as file:
-                try:
-                    kind = msgspec.json.decode(file.read(), type=_Manifest).kind
-                except msgspec.DecodeError as error:
-                    raise self._damaged(_manifest_of(checkpoint.path), f"is no manifest: {error}") from error
+            kind = self.kind(checkpoint)
             with self._open(checkpoint.path) as source, self._seekable(source, checkpoint) as payload:
                 self._verify(payload, checkpoint)
                 return self._unpack(payload, checkpoint) if kind == "tar" else self._unpickle(payload, checkpoint)
+
+    def kind(self, checkpoint: Checkpoint) -> Literal["pickle", "tar"]:
+        """What the payload is: that of a path is a tar archive."""
+        with self._explained("read"), self._open(_manifest_of(checkpoint.path)) as file:
+            try:
+                return msgspec.json.decode(file.read(), type=_Manifest).kind
+            except msgspec.DecodeError as error:
+                raise self._damaged(_manifest_of(checkpoint.path), f"is no manifest: {error}") from error
+
+    def pieces(self, checkpoint: Checkpoint) -> Iterator[bytes]:
+        """The payload as it was written, for somebody who is far away. Its last piece comes only if all of it is right:
+        what is damaged never becomes complete.
+        """
+        with self._explained("read"), self._open(checkpoint.path) as source:
+            sha256, size, last = hashlib.sha256(), 0, b""
+            while piece := source.read(_CHUNK):
+                sha256.update(piece)
+                size += len(piece)
+                if last:
+                    yield last
+                last = piece
+            if (size, sha256.hexdigest()) != (checkpoint.size_bytes, checkpoint.sha256):
+                raise self._damaged(checkpoint.path, "is not what was written: its size or its sha256 differs")
+            yield last
 
     def drop(self, checkpoint: Checkpoint) -> None:
         """Delete it, if it is there. The manifest goes first: what a kill in between leaves is no checkpoint."""
@@ -288,6 +312,10 @@ class _Hashed(io.RawIOBase):
         self.failed = False
         self._file = file
 
+    @property
+    def found(self) -> tuple[str, int]:
+        return self.sha256.hexdigest(), self.size_bytes
+
     def write(self, data: Any, /) -> int:
         try:
             self._file.write(data)
@@ -335,8 +363,9 @@ def _pickle(value: Any, payload: _Hashed, trial: str) -> None:
         ) from error
 
 
-def _path(trial: str, lineage: int, iteration: int, attempt: int, midway: bool) -> str:
-    return f"{trial}/{lineage}-{iteration:08d}-{attempt}{_MIDWAY * midway}{_PAYLOAD}"
+def _path(trial: str, lineage: int, iteration: int, attempt: int, midway: bool, part: int) -> str:
+    kind = f"-{part:08d}" * bool(part) + _MIDWAY * midway
+    return f"{trial}/{lineage}-{iteration:08d}-{attempt}{kind}{_PAYLOAD}"
 
 
 def _manifest_of(path: str) -> str:

@@ -230,6 +230,17 @@ class SqlJournal:
         )
 
 
+def forget_run(url: str, run: str) -> None:
+    """Remove all that a database holds of a run."""
+    database = Database(url, must_exist=False)
+    try:
+        with database.transaction() as connection:
+            for table in (RECORDS, SNAPSHOTS, BLOBS):
+                connection.execute(sa.delete(table).where(table.c.run == run))
+    finally:
+        database.close()
+
+
 def _intact(seq: int, crc: int, data: object) -> bool:
     return isinstance(data, bytes) and zlib.crc32(data, seq) == crc
 

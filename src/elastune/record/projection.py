@@ -29,6 +29,7 @@ from elastune.messages import (
     DropCheckpoint,
     EventHidden,
     ExperimentEnded,
+    Judged,
     Metrics,
     NodeBilled,
     NodeLost,
@@ -123,6 +124,8 @@ class TrialView:
     best_iteration: int | None = None
     best_lineage: int | None = None
     best_config: Config | None = None
+    verdict: str = ""
+    """What its best value is, where it has not reported that itself."""
     reports: list[Report] = field(default_factory=list)
     failures: list[TrialFailed] = field(default_factory=list)
     losses: int = 0
@@ -156,7 +159,7 @@ class TrialView:
         self.best_checkpoint = last if last is not None and self.is_best(last) else None
 
 
-class _Improvement(NamedTuple):
+class Improvement(NamedTuple):
     at_s: float
     value: float
     trial: str
@@ -203,7 +206,7 @@ class RunView:
     _on_devices: dict[str, TrialView] = field(default_factory=dict)
     _heirs: dict[str, list[TrialView]] = field(default_factory=dict)
     """By the path of a checkpoint: the other trials that have gone on from it."""
-    _improvements: list[_Improvement] = field(default_factory=list)
+    _improvements: list[Improvement] = field(default_factory=list)
     _before_s: float = 0.0
     _lost_s: float = 0.0
     """Until when a trial that is lost in this turn has trained. Of the time in which no driver was there nothing is
@@ -297,6 +300,11 @@ class RunView:
             for point in self._improvements
         ]
 
+    @property
+    def improvements(self) -> list[Improvement]:
+        """As `best_so_far`, without looking costs up."""
+        return list(self._improvements)
+
     def counts(self) -> dict[TrialStatus, int]:
         """How many trials are in each status that occurs, in the order a trial goes through them."""
         found = Counter(trial.status for trial in self.trials.values())
@@ -386,6 +394,8 @@ class RunView:
                 self.chosen.append((self.at_s, decision))
             case Note():
                 self.notes.append(decision)
+            case Judged():
+                self._judged(decision)
             case ExperimentEnded():
                 self._ended[decision.experiment] = decision.status, decision.reason
             case RunEnded():
@@ -409,20 +419,36 @@ class RunView:
     def _reported(self, trial: TrialView, event: TrialReported) -> None:
         trial.iteration = max(trial.iteration, event.iteration)
         trial.reports.append(Report(self.at_s, event.iteration, event.metrics))
-        experiment = experiment_of(trial.id) if self._sharing else self.started.name
+        experiment = self._experiment_of(trial)
         goal = self._sharing.get(experiment, self.started)
         value = _value(goal, event.metrics)
         if value is None:
             return
         trial.value = value
-        if _is_better(goal, value, trial.best_value):
+        if not trial.verdict and _is_better(goal, value, trial.best_value):
             best = self.bests.get(experiment)
-            best_before = best.best_value if best else None
+            best_before, settled = (best.best_value, best.verdict) if best else (None, "")
             trial.improved(value, event.iteration)
-            if _is_better(goal, value, best_before):
-                self.bests[experiment] = trial
-                self.best = None if self._sharing else trial
-                self._improvements.append(_Improvement(self.at_s, value, trial.id, event.iteration))
+            if not settled and _is_better(goal, value, best_before):
+                self._has_best(experiment, trial, value, event.iteration)
+
+    def _judged(self, decision: Judged) -> None:
+        """What was the best before was none."""
+        trial = self.trials[decision.trial]
+        experiment = self._experiment_of(trial)
+        trial.verdict = decision.why
+        trial.improved(decision.value, decision.iteration)
+        its = [point for point in self._improvements if self._experiment_of(self.trials[point.trial]) == experiment]
+        self._improvements = [point for point in self._improvements if point not in its]
+        self._has_best(experiment, trial, decision.value, decision.iteration)
+
+    def _has_best(self, experiment: str, trial: TrialView, value: float, iteration: int) -> None:
+        self.bests[experiment] = trial
+        self.best = None if self._sharing else trial
+        self._improvements.append(Improvement(self.at_s, value, trial.id, iteration))
+
+    def _experiment_of(self, trial: TrialView) -> str:
+        return experiment_of(trial.id) if self._sharing else self.started.name
 
     def _starts(self, command: StartTrial) -> None:
         trial = self.trials.setdefault(command.trial, TrialView(command.trial, command.config))

@@ -156,7 +156,8 @@ def learning_curves(view: RunView) -> Figure:
         return figure
     values = np.array([value for curve in curves.values() for _, value in curve])
     axes.set_xlim(0, max(iteration for curve in curves.values() for iteration, _ in curve) * 1.02 + 0.2)
-    axes.plot(*np.array(curves.pop(view.best.id)).T, color=BEST_COLOUR, linewidth=2.4, zorder=3)
+    if view.best.id in curves:  # who was judged to be the best may not have reported yet
+        axes.plot(*np.array(curves.pop(view.best.id)).T, color=BEST_COLOUR, linewidth=2.4, zorder=3)
     top = view.best_so_far[-1]
     axes.plot(top.iteration, top.value, "o", color=BEST_COLOUR, markersize=7, zorder=4)
     handles = [Line2D([], [], color=BEST_COLOUR, linewidth=2.4, label=f"{view.best.id} (best)")]

@@ -210,6 +210,7 @@ def _goal_dict(view: RunView) -> dict[str, Any]:
             "value": best.best_value,
             "iteration": best.best_iteration,
             "config": best.best_config,
+            **({"why": best.verdict} if best.verdict else {}),
         },
     }
 
@@ -244,9 +245,13 @@ def trial_dicts(view: RunView) -> list[dict[str, Any]]:
 
 
 def ranked(view: RunView) -> list[TrialView]:
-    """Best first; those without a value last; equals in order of appearance."""
+    """Best first; those without a value last; equals in order of appearance. Who was judged to be the best is."""
     sign = 1 if view.started.mode == "min" else -1
-    return sorted(view.trials.values(), key=lambda t: math.inf if t.best_value is None else sign * t.best_value)
+
+    def rank(trial: TrialView) -> tuple[bool, float]:
+        return not trial.verdict, math.inf if trial.best_value is None else sign * trial.best_value
+
+    return sorted(view.trials.values(), key=rank)
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -278,7 +283,8 @@ def best_text(view: RunView) -> str:
     if view.best is None:
         return f"no {view.started.metric} reported yet"
     best = view.best
-    return f"{view.started.metric} {number(best.best_value)} by {best.id} at iteration {best.best_iteration}"
+    why = f" ({best.verdict})" if best.verdict else ""
+    return f"{view.started.metric} {number(best.best_value)} by {best.id} at iteration {best.best_iteration}{why}"
 
 
 def counts_text(view: RunView) -> str:

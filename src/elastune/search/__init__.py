@@ -9,27 +9,44 @@ from elastune.search.base import Result, Searcher
 from elastune.search.grid import GridSearcher
 from elastune.search.optuna import SAMPLERS, OptunaSearcher
 from elastune.search.random import RandomSearcher
+from elastune.search.ultron import HPOAlgorithm, UltronSearcher, is_hpo
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
-NAMES = ("bohb", "grid", "random", *SAMPLERS)
+NAMES = ("bohb", "grid", "random", "remaade", *SAMPLERS)
 
-__all__ = ["GridSearcher", "OptunaSearcher", "RandomSearcher", "Result", "Searcher", "make_searcher"]
+__all__ = [
+    "GridSearcher",
+    "HPOAlgorithm",
+    "OptunaSearcher",
+    "RandomSearcher",
+    "Result",
+    "Searcher",
+    "UltronSearcher",
+    "make_searcher",
+]
 
 
-def make_searcher(value: str | Searcher | BaseSampler) -> Searcher:
-    """The searcher that a name, an Optuna sampler or a searcher stands for; its `setup` is still to be called."""
+def make_searcher(
+    value: str | Searcher | BaseSampler | HPOAlgorithm | type[HPOAlgorithm], parallel: int = 1
+) -> Searcher:
+    """The searcher that a name, an Optuna sampler, a searcher or an HPO algorithm of Ultron stands for; its `setup` is
+    still to be called. `parallel` is how many trials run at once.
+    """
     if isinstance(value, Searcher):
         return value
     if isinstance(value, str):
         return _by_name(value)
+    if is_hpo(value):
+        return UltronSearcher(value, parallel)
     from optuna.samplers import BaseSampler  # whoever has a sampler has paid for this import
 
     if isinstance(value, BaseSampler):
         return OptunaSearcher(value)
     raise SpecError(
-        f"searcher={value!r}: must be a name ({', '.join(NAMES)}), an object of a Searcher class, or an Optuna sampler"
+        f"searcher={value!r}: must be a name ({', '.join(NAMES)}), an object of a Searcher class, an Optuna sampler, "
+        "or a class or an object with sample_hyperparameter_candidates(n) and update_state(candidates, scores)"
     )
 
 
@@ -42,6 +59,10 @@ def _by_name(name: str) -> Searcher:
         from elastune.search.bohb import BOHBSearcher  # imports numpy, which a worker does without
 
         return BOHBSearcher()
+    if name == "remaade":
+        from elastune.search.remaade import ReMAADESearcher  # imports torch, which not everyone has
+
+        return ReMAADESearcher()
     if name in SAMPLERS:
         return OptunaSearcher(name)
     raise SpecError(f"searcher={name!r}: {did_you_mean(name, NAMES)}")

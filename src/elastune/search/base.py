@@ -48,6 +48,12 @@ class Searcher(ABC):
     def suggest(self) -> Config | None:
         """The next configuration; None if there are no more."""
 
+    def ready(self) -> int | None:
+        """How many it would suggest before it must learn of those that it has suggested; None: any number. `FIFO` asks
+        for no more than that, and devices wait; other algorithms ask for what they need.
+        """
+        return None
+
     def observe(self, result: Result) -> None:  # noqa: B027  a searcher need not learn
         """Learn from a result."""
 

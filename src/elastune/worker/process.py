@@ -38,7 +38,7 @@ class Worker:
         """The last that was heard."""
         self.saver = Saver(setup.checkpoints, setup.saving)
         self._speaking = threading.Lock()
-        self._logs, self._desk = Logs(), Desk()
+        self._logs, self._desk = Logs(), Desk(setup.reproducible)
         self._gathering = 0
         self._first_bytes: int | None = None
         self._shared: deque[Any] = deque(maxlen=2)

@@ -46,10 +46,13 @@ _told = (0, 0)
 
 
 class _SeedOnImport(MetaPathFinder):
-    """Sets the generators of NumPy and PyTorch also where the training function is the first to import them."""
+    """Sets the generators of NumPy and PyTorch also where the training function is the first to import them, and with
+    `reproducible` makes PyTorch compute in one order.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, reproducible: bool) -> None:
         self.seed = 0
+        self._reproducible = reproducible
         self._waiting = {name: how for name, how in SEEDS.items() if name not in sys.modules}
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -61,15 +64,20 @@ class _SeedOnImport(MetaPathFinder):
             def execute_and_seed(module: ModuleType) -> None:
                 execute(module)
                 getattr(module, str(how))(self.seed)
+                if name == "torch" and self._reproducible:
+                    _set_deterministic(module)
 
             spec.loader.exec_module = execute_and_seed  # type: ignore[method-assign]
         return spec
 
 
 class Desk:
-    """What the process is like after the user's code was loaded, and before any trial has run."""
+    """What the process is like after the user's code was loaded, and before any trial has run. With `reproducible`
+    PyTorch computes in one order only, whatever the user's code has said.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, reproducible: bool = False) -> None:
+        self._reproducible = reproducible
         self._collected_s, self._modules = -COLLECT_EVERY_S, 0
         self._collect()
         self._environ = dict(os.environ)
@@ -80,7 +88,7 @@ class Desk:
         self._logging = (logging.root.level, list(logging.root.handlers))
         # What the user's modules have set when they were imported is meant for all trials.
         self._torch = _torch_settings(sys.modules["torch"]) if "torch" in sys.modules else None
-        self._on_import = _SeedOnImport()
+        self._on_import = _SeedOnImport(reproducible)
         sys.meta_path.insert(0, self._on_import)
 
     def clear(self, seed: int, threads: int) -> None:
@@ -103,6 +111,8 @@ class Desk:
         use_threads(threads)
         if (torch := sys.modules.get("torch")) is not None:
             _clear_torch(torch, self._torch or _torch_defaults(torch))
+            if self._reproducible:
+                _set_deterministic(torch)
 
     def _collect(self) -> None:
         """What was imported stays: left out of sight, it makes collecting what a trial leaves behind cost nothing."""
@@ -145,6 +155,12 @@ def _clear_torch(torch: Any, settings: dict[str, Any]) -> None:
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = settings["cudnn"]
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+def _set_deterministic(torch: Any) -> None:
+    """An operation that has no such way raises."""
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 
 
 def end_children() -> None:

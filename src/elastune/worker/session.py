@@ -11,10 +11,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from elastune.errors import SpecError
 from elastune.messages import Config, Metrics, to_scalar
+
+if TYPE_CHECKING:
+    from elastune.worker.backing import Backing
 
 Trainer = Callable[[Config], object]
 
@@ -63,6 +66,8 @@ class Session(Protocol):
     def preemption(self) -> PreemptionInfo | None: ...
 
     def leave_if_preempted(self, checkpoint: object) -> None: ...
+
+    def backing(self) -> Backing | None: ...
 
 
 _session: Session | None = None
@@ -121,6 +126,11 @@ def leave_if_preempted(checkpoint: object) -> None:
         _session.leave_if_preempted(checkpoint)
 
 
+def backing() -> Backing | None:
+    """For a trial that is one long step; None outside of a trial."""
+    return None if _session is None else _session.backing()
+
+
 def get_context() -> Context:
     return Context() if _session is None else _session.context
 
@@ -173,7 +183,9 @@ class Trainable(ABC):
 
 
 def as_trainer(trainable: object) -> Trainer:
-    """The training function behind a trainable: a function of the configuration, or a Trainable class."""
+    """The training function behind a trainable: a function of the configuration, a Trainable class, or a class or an
+    object with the `score` of Ultron.
+    """
     if inspect.isclass(trainable) and issubclass(trainable, Trainable):
         if missing := sorted(trainable.__abstractmethods__):
             raise SpecError(
@@ -181,10 +193,14 @@ def as_trainer(trainable: object) -> Trainer:
                 "and load"
             )
         return lambda config: _train_class(trainable, config)
+    from elastune.worker.ultron import as_scorer, is_model  # which is made of what is here
+
+    if is_model(trainable):
+        return as_scorer(trainable)
     if inspect.isclass(trainable) or not callable(trainable):
         raise SpecError(
-            f"trainable={trainable!r}: must be a function of one argument, the configuration, or a subclass "
-            "of Trainable"
+            f"trainable={trainable!r}: must be a function of one argument, the configuration, a subclass of Trainable, "
+            "or a class with score(self, hyperparameters, checkpoint_path, resume)"
         )
     if inspect.isgeneratorfunction(trainable) or inspect.iscoroutinefunction(trainable):
         raise SpecError(f"trainable={trainable!r}: must be a plain function: no yield, no async")

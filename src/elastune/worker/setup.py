@@ -31,16 +31,27 @@ class WorkerSetup:
     """By how much a process may grow from its first trial on before another takes its place."""
     seeds: Mapping[str, int] = field(default_factory=dict)
     """Of experiments that share the workers, by name."""
+    reproducible: bool = False
+    """Whether libraries shall compute in one order only, or refuse."""
+    known_scores: bool = True
+    """Whether a score that is known is taken instead of computed."""
 
     @property
     def saving(self) -> SavingRule:
         every = self.checkpoint_every_s
         return every if isinstance(every, SavingRule) else SavingRule(every)
 
+    def experiment_seed(self, trial: str) -> int:
+        """Of the experiment that a trial belongs to."""
+        return self.seeds.get(experiment_of(trial), self.seed)
+
     def seed_of(self, trial: str) -> int:
         """Of a trial's own, and the same for the same trial of a run with another name."""
-        seed = self.seeds.get(experiment_of(trial), self.seed)
-        return zlib.crc32(f"{seed} {trial_number(trial)}".encode())
+        return zlib.crc32(f"{self.experiment_seed(trial)} {trial_number(trial)}".encode())
+
+
+FIXED = {"PYTHONHASHSEED": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+"""What the environment of a reproducible worker must say when its process begins."""
 
 
 def add_paths(paths: Iterable[str]) -> None:

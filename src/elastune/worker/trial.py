@@ -17,6 +17,7 @@ import msgspec
 from elastune import messages as m
 from elastune.errors import ElastuneError, SpecError
 from elastune.worker import gang, objects, wire
+from elastune.worker.backing import Backing
 from elastune.worker.hourglass import Hourglass
 from elastune.worker.reset import use_threads
 from elastune.worker.session import Context, Elastic, PreemptionInfo
@@ -126,6 +127,9 @@ class TrialSession:
         saved = self._saver.save(self._value(None), command, self._iteration, midway=True)
         self._worker.end(m.TrialPaused(command.trial, command.attempt, self._iteration, saved))
         self._leave()
+
+    def backing(self) -> Backing:
+        return Backing(self._worker, self._command)
 
     def report(self, metrics: m.Metrics, checkpoint: object) -> None:
         if self._left:

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from elastune.messages import Slot, StartTrial
 from elastune.worker import wire
 from elastune.worker.process import work
-from elastune.worker.setup import WorkerSetup
+from elastune.worker.setup import FIXED, WorkerSetup
 
 STARTING_CHECK_S = 0.5
 """How often Ray is asked about workers that have not called yet: one that dies before it connects is silent."""
@@ -64,7 +64,9 @@ class Hosts:
         self._secret = secrets.token_bytes(32)
         self._setup = ray.put(setup)
         # What runs where is decided by the controller: Ray is told the machine and need not count.
-        self._actor_class: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(_WorkerActor)
+        environment: dict[str, Any] = {"runtime_env": {"env_vars": FIXED}} if setup.reproducible else {}
+        actor = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0, **environment)
+        self._actor_class: Any = actor(_WorkerActor)
         here: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         self._listener = socket.create_server((here, 0), backlog=512)
         self._listener.setblocking(False)

@@ -13,7 +13,7 @@ import ray
 from ray._private import services, worker
 from ray._private.ray_constants import PROCESS_TYPE_GCS_SERVER, PROCESS_TYPE_RAYLET
 
-from elastune.errors import RunFailed, SpecError
+from elastune.errors import RunFailed, SpecError, StorageError
 
 SYSTEM = {
     "health_check_initial_delay_ms": 5000,
@@ -46,6 +46,20 @@ def start_ray(cpus: int) -> bool:
     # What Ray prints when a worker or a machine dies, pages of it: we tell of that ourselves, and its logs have it.
     worker._worker_logs_enabled = False
     return True
+
+
+def join_ray(address: str, environment: dict[str, Any]) -> None:
+    """Connect to a Ray that others have started, which must also run on this computer. Its workers get the
+    environment: code, and what that needs.
+    """
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(address=address, runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise StorageError(f"Ray at {address!r} cannot be used from this computer: {reason}") from error
+    worker._worker_logs_enabled = False
 
 
 def stop_ray() -> None:

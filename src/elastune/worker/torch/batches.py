@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils.data import TensorDataset, default_collate
 
+from elastune.data import Stream
 from elastune.errors import SpecError
 from elastune.worker.session import get_context
 from elastune.worker.torch import draws
+from elastune.worker.torch.ahead import Ahead, Place, read
 
 Collate = Callable[[list[Any]], Any]
 
@@ -41,6 +43,8 @@ class Source:
                 )
         if collate_fn is not None and not callable(collate_fn):
             raise SpecError(f"collate_fn={collate_fn!r}: must be a function of a list of items, or None")
+        self.stream = dataset if isinstance(dataset, Stream) else None
+        self.collate = collate_fn
         self.size = len(dataset)
         if self.size == 0:
             raise SpecError(f"dataset={type(dataset).__name__}: has no items")
@@ -50,6 +54,8 @@ class Source:
 
     def read(self, positions: torch.Tensor, *key: object) -> tuple[Any, ...]:
         """The arguments for a function of one batch. What an item draws at random depends on `key` and its position."""
+        if self.stream is not None:
+            return read(self.stream, positions.numpy(), 0, self.collate)
         if self._tensors is not None:
             return tuple(tensor[positions] for tensor in self._tensors)
         items = []
@@ -75,17 +81,21 @@ class Piece:
 class Batch:
     """One global batch. A worker loads only its own share of it, piece by piece, when it is asked for them."""
 
-    def __init__(self, source: Source, positions: torch.Tensor, longest: int | None, key: Sequence[object]) -> None:
-        self._source, self._positions, self._longest, self._key = source, positions, longest, key
+    def __init__(self, size: int, longest: int | None, read: Callable[[range], tuple[Any, ...]]) -> None:
+        self._size, self._longest, self._read = size, longest, read
 
     def __len__(self) -> int:
-        return len(self._positions)
+        return self._size
 
     def __iter__(self) -> Iterator[Piece]:
-        context = get_context()
-        for piece in pieces(share(len(self), context.rank, context.world_size), self._longest):
-            arguments = self._source.read(self._positions[piece.start : piece.stop], *self._key)
-            yield Piece(piece.start, len(piece) / len(self), arguments)
+        for piece in own_pieces(len(self), self._longest):
+            yield Piece(piece.start, len(piece) / len(self), self._read(piece))
+
+
+def own_pieces(size: int, longest: int | None) -> list[range]:
+    """What this worker takes of a batch, as things stand."""
+    context = get_context()
+    return pieces(share(size, context.rank, context.world_size), longest)
 
 
 class Batches:
@@ -108,6 +118,8 @@ class Batches:
         self._longest = None if max_per_device is None else count("max_per_device", max_per_device)
         self._shuffle, self._number = shuffle, number
         self._next = 0
+        stream = self._source.stream
+        self._ahead = None if stream is None else Ahead(stream, shuffle, collate_fn)
         self._order: tuple[int, torch.Tensor] | None = None
         self.epoch = 0
         """How many epochs are complete."""
@@ -118,19 +130,53 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         while self._next < self._source.size:
-            positions = self._ordered()[self._next : self._next + self._batch_size]
-            self._next += len(positions)  # what is saved from now on has this batch behind it
-            yield Batch(self._source, positions, self._longest, (get_context().seed, self._number, self.epoch))
+            start = self._next
+            self._next = min(start + self._batch_size, self._source.size)  # what is saved now has this batch behind it
+            yield Batch(self._next - start, self._longest, self._reader(start))
         self.epoch, self._next = self.epoch + 1, 0
 
+    @property
+    def waited_s(self) -> float:
+        """How long training has waited for the samples of a stream."""
+        return 0.0 if self._ahead is None else self._ahead.waited_s
+
+    def _reader(self, start: int) -> Callable[[range], tuple[Any, ...]]:
+        """What reads pieces of the batch that begins there."""
+        epoch, ahead = self.epoch, self._ahead
+        if ahead is not None:
+            return lambda piece: ahead.take(self._coming(epoch, start, piece.start))
+        ordered, key = self._ordered(), (get_context().seed, self._number, epoch)
+        return lambda piece: self._source.read(ordered[start + piece.start : start + piece.stop], *key)
+
+    def _coming(self, epoch: int, start: int, within: int) -> Iterator[Place]:
+        """Where the samples are that this worker will take, from this place of a batch on: as many batches as shall be
+        ready, also of the next epoch.
+        """
+        assert self._source.stream is not None
+        for _ in range(1 + self._source.stream.prefetch):
+            size = min(self._batch_size, self._source.size - start)
+            for piece in own_pieces(size, self._longest):
+                if piece.start >= within:
+                    yield epoch, start + piece.start, start + piece.stop
+            start, within = start + size, 0
+            if start == self._source.size:
+                epoch, start = epoch + 1, 0
+
     def state_dict(self) -> dict[str, int]:
-        return {"epoch": self.epoch, "next": self._next, "size": self._source.size}
+        stream = self._source.stream
+        made_of = {} if stream is None else {"stream": stream.fingerprint}
+        return {"epoch": self.epoch, "next": self._next, "size": self._source.size, **made_of}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         if state["size"] != self._source.size:
             raise SpecError(
                 f"dataset of {self._source.size} items: the trial was saved with one of {state['size']}; it must stay "
                 "the same, and so must the order of calls of batches()"
+            )
+        if state.get("stream") != self.state_dict().get("stream"):
+            raise SpecError(
+                "the stream is another than the one that the trial was saved with: its files, seed and block_bytes "
+                "must stay the same, and so must the order of calls of batches()"
             )
         self.epoch, self._next = state["epoch"], state["next"]
 

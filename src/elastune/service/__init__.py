@@ -1,0 +1,1 @@
+"""Tuning as a service for many teams: a function of one SQL database."""

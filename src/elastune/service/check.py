@@ -1,0 +1,103 @@
+"""What is submitted, checked before it is accepted: nothing of the user's code is run for that."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from elastune.config_file import is_code, load_experiment
+from elastune.errors import Infeasible, SpecError
+from elastune.service.archive import Limits, unpack
+from elastune.service.jobs import Submission
+from elastune.ultron_spec import from_ultron, is_ultron
+from elastune.yaml_file import write_yaml
+
+OURS = {
+    "storage": "the service keeps runs itself",
+    "journal": "the service keeps journals itself",
+    "checkpoints": "the service keeps checkpoints itself",
+}
+"""Fields of an experiment that the service decides on."""
+ELSEWHERE = ("provider", "market", "boot")
+"""Fields of machines that are not the service's."""
+FILE = "job.yaml"
+DEEPEST = 50
+
+
+def check_text(spec: Mapping[str, Any]) -> None:
+    """What no file and no database can hold, or what is nested so deep that nobody can have written it."""
+    todo: list[tuple[object, int]] = [(spec, 0)]
+    while todo:
+        value, depth = todo.pop()
+        if depth > DEEPEST:
+            raise SpecError(f"the experiment is nested more than {DEEPEST} deep")
+        if isinstance(value, Mapping):
+            todo += [(each, depth + 1) for pair in value.items() for each in pair]
+        elif isinstance(value, list):
+            todo += [(each, depth + 1) for each in value]
+        elif isinstance(value, str) and any(char == "\0" or "\ud800" <= char <= "\udfff" for char in value):
+            raise SpecError(f"{value[:50]!a}: has a character that cannot be stored (NUL, or half of a pair)")
+
+
+def check(given: Mapping[str, Any], code: bytes | None, code_hash: str | None, priority: int) -> Submission:
+    """A submission, from an experiment as in YAML or from Ultron's JSON. What is refused says why."""
+    spec = dict(given)
+    if is_ultron(spec):
+        spec = from_ultron(spec)
+    _refuse(spec)
+    spec.pop("simulation", None)  # of no use to a run on machines, and it may name files
+    trainable = spec.get("trainable")
+    if not isinstance(trainable, str) or not all(trainable.partition(":")):
+        raise SpecError(
+            f"trainable={trainable!r}: must be 'file.py:function' or 'package.module:function' of your code"
+        )
+    file = trainable.partition(":")[0]
+    if code is None and file.endswith(".py"):
+        raise SpecError(f"trainable={trainable!r}: there is no code with it: submit the folder it is in")
+    with tempfile.TemporaryDirectory(prefix="elastune-check-") as folder:
+        place = Path(folder) / "code"
+        if code is not None:
+            unpack(code, place, Limits())
+            if file.endswith(".py") and not (place / file).is_file():
+                raise SpecError(f"trainable={trainable!r}: there is no {file} in the code")
+        place.mkdir(exist_ok=True)
+        _check_inside(spec, place)
+        spec = _with_devices(spec)
+        # A searcher of the user's own is code: it shows when the job is begun whether it can be used.
+        write_yaml(place / FILE, {**spec, "searcher": None} if is_code(spec.get("searcher")) else spec, "")
+        try:
+            tuner, _ = load_experiment(place / FILE, with_trainable=False)
+        except (SpecError, Infeasible) as error:
+            raise SpecError(str(error).replace(f"{place / FILE}: ", "").replace(f"{place}/", "")) from None
+    experiment = tuner.experiment
+    quantum, machines = experiment.devices, experiment.machines
+    name = experiment.settings.name if "name" in spec else "job"
+    return Submission(name, spec, code_hash, priority, quantum, quantum * machines, quantum)
+
+
+def _refuse(spec: Mapping[str, Any]) -> None:
+    for name, why in OURS.items():
+        if name in spec:
+            raise SpecError(f"{name}={spec[name]!r}: leave it out: {why}")
+    cluster = spec.get("cluster")
+    for name in ELSEWHERE:
+        if name in spec or (isinstance(cluster, Mapping) and name in cluster):
+            raise SpecError(f"{name}: leave it out: jobs run on the devices of the service")
+
+
+def _check_inside(spec: Mapping[str, Any], place: Path) -> None:
+    """A file that the experiment names is one of its code, and not one of the service's computer."""
+    planning = spec.get("planning")
+    profile = planning.get("profile") if isinstance(planning, Mapping) else None
+    if isinstance(profile, str) and not (place / profile).resolve().is_relative_to(place.resolve()):
+        raise SpecError(f"planning.profile={profile!r}: must be a file in the folder of the code")
+
+
+def _with_devices(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Where nothing is said of it a machine is one device, and not the whole computer of the service."""
+    cluster = spec.get("cluster") or {}
+    if "devices" in spec or "planning" in spec or not isinstance(cluster, Mapping) or "devices" in cluster:
+        return dict(spec)
+    return {**spec, "cluster": {**cluster, "devices": 1}}

@@ -1,0 +1,253 @@
+"""Jobs: submitted once, moved from state to state, each step written down."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from elastune.errors import ElastuneError, SpecError
+from elastune.service.database import ServiceDatabase
+from elastune.service.states import ENDED, FOLLOWS, OPEN, Outcome, State
+from elastune.service.tables import HISTORY, JOBS
+
+LONGEST_KEY = 200
+
+
+class Conflict(ElastuneError):
+    """What was asked for does not go with what is there."""
+
+
+class NoSuchJob(ElastuneError):
+    """Also said of a job of another tenant: nobody learns that it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    number: int
+    id: str
+    tenant: str
+    name: str
+    spec: dict[str, Any]
+    code: str | None
+    experiment: str | None
+    priority: int
+    least: int
+    most: int
+    quantum: int
+    state: State
+    outcome: Outcome | None
+    reason: str
+    cancelled: bool
+    pool: str | None
+    attempt: int
+    failures: int
+    not_before: float
+    summary: dict[str, Any]
+    stored_bytes: int
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+
+_COLUMNS = [JOBS.c[name] for name in Job.__slots__]
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a job is made of, checked. `least`, `most` and `quantum` count devices."""
+
+    name: str
+    spec: Mapping[str, Any]
+    code: str | None
+    priority: int
+    least: int
+    most: int
+    quantum: int
+    seeds: int | None = None
+    """An experiment: so many jobs that differ in their seed only."""
+    digest: str = ""
+    """Of the request, as it was given: `digest_of`."""
+
+    def specs(self) -> list[Mapping[str, Any]]:
+        if self.seeds is None:
+            return [self.spec]
+        first = int(self.spec.get("seed", 0))
+        return [{**self.spec, "seed": first + number} for number in range(self.seeds)]
+
+
+def digest_of(spec: Mapping[str, Any], code: str | None, priority: int, seeds: int | None) -> str:
+    return hashlib.sha256(json.dumps([spec, code, priority, seeds], sort_keys=True).encode()).hexdigest()
+
+
+class Jobs:
+    def __init__(self, database: ServiceDatabase) -> None:
+        self.database = database
+
+    def known(self, tenant: str, key: str, digest: str) -> Job | None:
+        """The job that was submitted with this key. Another submission with the same key is refused."""
+        with self.database.read() as connection:
+            return _known(connection, tenant, key, digest)
+
+    def submit(self, tenant: str, submission: Submission, key: str | None = None) -> tuple[Job, bool]:
+        """The job, and whether it is new: with the same key the same submission is the same job. With `seeds` there are
+        as many jobs, accepted all or none, and this is the first of them.
+        """
+        if key is not None and not 0 < len(key) <= LONGEST_KEY:
+            raise SpecError(f"Idempotency-Key: has {len(key)} characters: must have 1 to {LONGEST_KEY}")
+        with self.database.write() as connection:
+            if key is not None and (known := _known(connection, tenant, key, submission.digest)) is not None:
+                return known, False
+            experiment = None if submission.seeds is None else f"{submission.name}-{secrets.token_hex(4)}"
+            made = [
+                _insert(connection, tenant, submission, spec, experiment, key if number == 0 else None)
+                for number, spec in enumerate(submission.specs())
+            ]
+            return self._get(connection, made[0]), True
+
+    def get(self, job: str, tenant: str | None = None) -> Job:
+        with self.database.read() as connection:
+            return self._get(connection, job, tenant)
+
+    def page(
+        self,
+        tenant: str | None = None,
+        states: Collection[State] = (),
+        before: int | None = None,
+        limit: int = 100,
+        experiment: str | None = None,
+    ) -> list[Job]:
+        """The newest first; `before` a number, for the next page."""
+        query = sa.select(*_COLUMNS).where(JOBS.c.deleted_at.is_(None)).order_by(JOBS.c.number.desc()).limit(limit)
+        if tenant is not None:
+            query = query.where(JOBS.c.tenant == tenant)
+        if states:
+            query = query.where(JOBS.c.state.in_(states))
+        if before is not None:
+            query = query.where(JOBS.c.number < before)
+        if experiment is not None:
+            query = query.where(JOBS.c.experiment == experiment)
+        with self.database.read() as connection:
+            return [_job(row) for row in connection.execute(query).mappings()]
+
+    def history(self, job: str) -> list[dict[str, Any]]:
+        columns = (HISTORY.c.at, HISTORY.c.state, HISTORY.c.attempt, HISTORY.c.reason)
+        query = sa.select(*columns).where(HISTORY.c.job == job).order_by(HISTORY.c.seq)
+        with self.database.read() as connection:
+            return [dict(row) for row in connection.execute(query).mappings()]
+
+    def cancel(self, job: str, tenant: str) -> Job:
+        """One that runs is told, and ends in its own time; any other ends at once. Of one that has ended nothing
+        becomes.
+        """
+        with self.database.write() as connection:
+            found = self._get(connection, job, tenant)
+            if found.state in OPEN and found.state != "finishing":
+                connection.execute(sa.update(JOBS).where(JOBS.c.id == job).values(cancelled=True))
+                if found.state != "running":
+                    finish(connection, job, "cancelled", "cancelled by its owner")
+            return self._get(connection, job)
+
+    def forget(self, job: str) -> None:
+        """It is not shown any more, and nothing of it is stored. Its history stays."""
+        with self.database.write() as connection:
+            gone = {"deleted_at": time.time(), "stored_bytes": 0}
+            connection.execute(sa.update(JOBS).where(JOBS.c.id == job).values(gone))
+
+    def _get(self, connection: sa.Connection, job: str, tenant: str | None = None) -> Job:
+        there = (JOBS.c.id == job, JOBS.c.deleted_at.is_(None))
+        row = connection.execute(sa.select(*_COLUMNS).where(*there)).mappings().first()
+        if row is None or (tenant is not None and row["tenant"] != tenant):
+            raise NoSuchJob(f"there is no job {job!r}")
+        return _job(row)
+
+
+def move(
+    connection: sa.Connection,
+    job: str,
+    to: State,
+    reason: str = "",
+    only_if: Sequence[sa.ColumnElement[bool]] = (),
+    **values: Any,
+) -> bool:
+    """Take a job to another state, if that may follow; False if it may not, because somebody else was faster."""
+    before = [state for state, after in FOLLOWS.items() if to in after]
+    now = time.time()
+    where = (JOBS.c.id == job, JOBS.c.state.in_(before), *only_if)
+    new = {"state": to, "reason": reason.replace("\0", ""), **values}  # PostgreSQL takes no text with a NUL
+    changed = connection.execute(sa.update(JOBS).where(*where).values(new))
+    if changed.rowcount:
+        _note(connection, job, now)
+    return bool(changed.rowcount)
+
+
+def requeue(connection: sa.Connection, job: str, reason: str, **values: Any) -> bool:
+    """Back to the queue, with all that was trained; one that its owner has given up ends instead."""
+    if connection.execute(sa.select(JOBS.c.cancelled).where(JOBS.c.id == job)).scalar():
+        return finish(connection, job, "cancelled", "cancelled by its owner")
+    return move(connection, job, "queued", reason, pool=None, wanted=None, **values)
+
+
+def finish(
+    connection: sa.Connection,
+    job: str,
+    outcome: Outcome,
+    reason: str,
+    only_if: Sequence[sa.ColumnElement[bool]] = (),
+    **values: Any,
+) -> bool:
+    """The first word about how it ends stands; its completion is still to come."""
+    unowned = {"owner": None, "owned_until": 0.0, "failures": 0, "not_before": 0.0}
+    return move(connection, job, "finishing", reason, only_if, outcome=outcome, **unowned, **values)
+
+
+def _known(connection: sa.Connection, tenant: str, key: str, digest: str) -> Job | None:
+    query = sa.select(*_COLUMNS, JOBS.c.digest).where(JOBS.c.tenant == tenant, JOBS.c.key == key)
+    row = connection.execute(query).mappings().first()
+    if row is not None and row["digest"] != digest:
+        raise Conflict(
+            f"Idempotency-Key {key!r}: job {row['id']} was submitted with it, and it is another one: "
+            "give every submission a key of its own"
+        )
+    return None if row is None else _job(row)
+
+
+def _insert(
+    connection: sa.Connection,
+    tenant: str,
+    submission: Submission,
+    spec: Mapping[str, Any],
+    experiment: str | None,
+    key: str | None,
+) -> str:
+    now, job = time.time(), f"{submission.name}-{secrets.token_hex(4)}"
+    values = {
+        **{name: getattr(submission, name) for name in ("name", "code", "priority", "least", "most", "quantum")},
+        **{"id": job, "tenant": tenant, "spec": spec, "experiment": experiment, "key": key},
+        **{"digest": submission.digest, "state": "accepted", "reason": "", "cancelled": False},
+        **{"attempt": 0, "put_offs": 0, "failures": 0, "not_before": 0.0, "owned_until": 0.0, "summary": {}},
+        **{"stored_bytes": 0, "created_at": now},
+    }
+    connection.execute(sa.insert(JOBS), values)
+    _note(connection, job, now)
+    return job
+
+
+def _note(connection: sa.Connection, job: str, now: float) -> None:
+    copied = sa.select(JOBS.c.id, JOBS.c.tenant, sa.literal(now), JOBS.c.state, JOBS.c.attempt, JOBS.c.reason)
+    names = ["job", "tenant", "at", "state", "attempt", "reason"]
+    connection.execute(sa.insert(HISTORY).from_select(names, copied.where(JOBS.c.id == job)))
+
+
+def _job(row: Mapping[Any, Any]) -> Job:
+    return Job(**{name: row[name] for name in Job.__slots__})

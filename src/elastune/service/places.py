@@ -1,0 +1,114 @@
+"""Where the service keeps what is not in its database: code, runs, logs of drivers, checkpoints."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import fsspec
+
+from elastune.errors import StorageError
+from elastune.record.journal import forget_run
+from elastune.worker.log import older
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """`home` is a folder of this computer, for what can be made again and for journals that are not in PostgreSQL;
+    `storage` is for code and checkpoints, under any URL of fsspec.
+    """
+
+    home: Path
+    storage: str
+    journal: str | None
+    """None: in the run's folder."""
+
+    def run(self, job: str) -> Path:
+        return self.home / "runs" / job
+
+    def code(self, job: str) -> Path:
+        """The code of a job, unpacked."""
+        return self.home / "code" / job
+
+    @property
+    def environments(self) -> Path:
+        return self.home / "environments"
+
+    def driver_log(self, job: str) -> Path:
+        return self.home / "logs" / f"{job}.driver.log"
+
+    def build_log(self, job: str) -> Path:
+        return self.home / "logs" / f"{job}.build.log"
+
+    @property
+    def checkpoints(self) -> str:
+        return f"{self.storage}/checkpoints"
+
+    def checkpoints_of(self, job: str) -> str:
+        return f"{self.checkpoints}/{job}"
+
+    def stored_bytes(self, job: str) -> int:
+        """What a job takes up: its run on this computer, and its checkpoints."""
+        run = self.run(job)
+        files = [path for path in run.rglob("*") if path.is_file() and not path.is_symlink()] if run.exists() else []
+        with _explained(self.checkpoints_of(job), "read"):
+            file_system, path = fsspec.core.url_to_fs(self.checkpoints_of(job))
+            saved = int(file_system.du(path)) if file_system.exists(path) else 0
+        return saved + sum(file.stat().st_size for file in files)
+
+    def remove_here(self, job: str) -> None:
+        """What this computer has of a job; what is not there makes no difference."""
+        for folder in (self.run(job), self.code(job)):
+            shutil.rmtree(folder, ignore_errors=True)
+        for file in (self.driver_log(job), older(self.driver_log(job)), self.build_log(job)):
+            file.unlink(missing_ok=True)
+
+    def remove(self, job: str) -> None:
+        """All that is stored of a job."""
+        self.remove_here(job)
+        if self.journal is not None:
+            forget_run(self.journal, job)
+        with _explained(self.checkpoints_of(job), "removed"):
+            file_system, path = fsspec.core.url_to_fs(self.checkpoints_of(job))
+            if file_system.exists(path):
+                file_system.rm(path, recursive=True)
+
+    def jobs_here(self) -> set[str]:
+        """Those of which this computer has something."""
+        folders = (self.home / "runs", self.home / "code")
+        return {each.name for folder in folders if folder.exists() for each in folder.iterdir()}
+
+    def archive(self, tenant: str, code: str) -> str:
+        return f"{self.storage}/code/{tenant}/{code}.tar.gz"
+
+    def save_archive(self, tenant: str, code: str, data: bytes) -> None:
+        """Whoever reads it finds all of it or nothing."""
+        with _explained(self.storage, "written"):
+            file_system, path = fsspec.core.url_to_fs(self.archive(tenant, code))
+            file_system.makedirs(path.rpartition("/")[0], exist_ok=True)
+            draft = f"{path}.{secrets.token_hex(4)}.part"
+            file_system.pipe_file(draft, data)
+            file_system.mv(draft, path)
+
+    def load_archive(self, tenant: str, code: str) -> bytes:
+        with _explained(self.archive(tenant, code), "read"), fsspec.open(self.archive(tenant, code), "rb") as file:
+            data: bytes = file.read()
+        return data
+
+    def remove_archive(self, tenant: str, code: str) -> None:
+        with _explained(self.archive(tenant, code), "removed"):
+            file_system, path = fsspec.core.url_to_fs(self.archive(tenant, code))
+            if file_system.exists(path):
+                file_system.rm(path)
+
+
+@contextmanager
+def _explained(url: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # stores raise errors of their own
+        raise StorageError(f"{url} cannot be {what}: {error}") from error

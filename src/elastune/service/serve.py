@@ -1,0 +1,80 @@
+"""`elastune serve`: the database, the supervisor and the HTTP server, wired together."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from elastune.service.app import create_app
+from elastune.service.client import remember
+from elastune.service.database import ServiceDatabase
+from elastune.service.places import Places
+from elastune.service.service import Service
+from elastune.service.supervisor import Pool, Supervisor
+from elastune.service.tenants import Tenants
+
+FIRST_TENANT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    home: Path
+    database: str | None
+    storage: str | None
+    pool: Pool
+    host: str = "127.0.0.1"
+    port: int = 8700
+
+    @property
+    def url(self) -> str:
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+
+def open_service(settings: Settings) -> Service:
+    home = settings.home.absolute()
+    home.mkdir(parents=True, exist_ok=True)
+    database = ServiceDatabase(settings.database or str(home / "service.db"))
+    database.create()
+    storage = (settings.storage or str(home / "storage")).rstrip("/")
+    if "://" not in storage:
+        storage = str(Path(storage).absolute())  # drivers run in folders of their own
+    places = Places(home, storage, None if database.sqlite else database.url)
+    return Service(database, places, Supervisor(database, places, settings.pool))
+
+
+def first_token(service: Service, url: str) -> str | None:
+    """A service without tokens gets a tenant, with a token of an administrator, which this user may use at once."""
+    path = service.places.home / "admin-token"
+
+    def keep(secret: str) -> None:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(secret + "\n")
+
+    secret = Tenants(service.database).create_first(FIRST_TENANT, keep)
+    if secret is not None:
+        remember(url, secret)
+    return secret
+
+
+def run(service: Service, settings: Settings) -> None:
+    """Until Ctrl-C or SIGTERM: then jobs are paused, and go on when the service is started again."""
+    import uvicorn
+
+    assert service.supervisor is not None
+    config = uvicorn.Config(
+        create_app(service),
+        host=settings.host,
+        port=settings.port,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=3,
+    )
+    service.supervisor.start()
+    try:
+        uvicorn.Server(config).run()
+    finally:
+        print("pausing jobs: trials are saved at their next report, which may take half a minute", flush=True)
+        service.supervisor.stop(drivers=True)
+        service.database.close()

@@ -1,0 +1,153 @@
+"""The service behind HTTP: what a request may ask for, as functions of the database and the places."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from elastune.errors import ElastuneError, SpecError
+from elastune.service.archive import check_archive, code_hash
+from elastune.service.check import check, check_text
+from elastune.service.database import ServiceDatabase
+from elastune.service.jobs import Conflict, Job, Jobs, digest_of
+from elastune.service.limiter import spent_this_month_usd
+from elastune.service.places import Places
+from elastune.service.supervisor import Supervisor
+from elastune.service.tables import CODES, GRANTS, JOBS
+from elastune.service.tenants import Tenants
+
+MOST_SEEDS_BYTES = 16_000_000
+"""Every job of an experiment has a copy of its specification."""
+
+
+class OverQuota(ElastuneError):
+    """A quota of the tenant does not allow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    devices: int
+    running: int
+    stored_bytes: int
+    usd_this_month: float
+
+
+class Service:
+    def __init__(self, database: ServiceDatabase, places: Places, supervisor: Supervisor | None = None) -> None:
+        self.database, self.places, self.supervisor = database, places, supervisor
+        self.tenants, self.jobs = Tenants(database), Jobs(database)
+
+    def upload(self, tenant: str, data: bytes) -> str:
+        """Keep code; what is known already is not stored again."""
+        code, mine = code_hash(data), CODES.c.tenant == tenant
+        with self.database.write() as connection:  # so that the next sweep leaves it
+            used = sa.update(CODES).where(mine, CODES.c.hash == code).values(created_at=time.time())
+            if connection.execute(used).rowcount:
+                return code
+        self._check_room(tenant, len(data))
+        check_archive(data)
+        self.places.save_archive(tenant, code, data)
+        row = {"tenant": tenant, "hash": code, "bytes": len(data), "created_at": time.time()}
+        try:
+            with self.database.write() as connection:
+                if connection.execute(sa.select(CODES.c.hash).where(mine, CODES.c.hash == code)).first() is None:
+                    self._check_room(tenant, len(data), connection)  # others may have been faster
+                    connection.execute(sa.insert(CODES), row)
+        except OverQuota:
+            self.places.remove_archive(tenant, code)
+            raise
+        return code
+
+    def submit(
+        self,
+        tenant: str,
+        spec: Mapping[str, Any],
+        code: str | None,
+        priority: int = 0,
+        seeds: int | None = None,
+        key: str | None = None,
+    ) -> tuple[Job, bool]:
+        check_text(spec)
+        if seeds is not None and seeds * len(json.dumps(spec)) > MOST_SEEDS_BYTES:
+            raise SpecError(f"seeds={seeds}: the experiment is too large for so many of them: at most 16 MB in all")
+        digest = digest_of(spec, code, priority, seeds)
+        if key is not None and (known := self.jobs.known(tenant, key, digest)) is not None:
+            return known, False  # whatever has become of quotas and stores since
+        data = None
+        if code is not None:
+            if not self._knows(tenant, code):
+                raise SpecError(f"code={code!r}: it was not uploaded: PUT it to /api/v1/code first")
+            data = self.places.load_archive(tenant, code)
+        submission = replace(check(spec, data, code, priority), seeds=seeds, digest=digest)
+        self._check_room(tenant)
+        submitted = self.jobs.submit(tenant, submission, key)
+        self._wake()
+        return submitted
+
+    def rerun(self, job: str, tenant: str, key: str | None) -> tuple[Job, bool]:
+        """The same again: the same code, configuration and seed."""
+        found = self.jobs.get(job, tenant)
+        return self.submit(tenant, found.spec, found.code, found.priority, key=key)
+
+    def delete(self, job: str, tenant: str) -> None:
+        """Whatever is stored of a job that has ended. When it is cut off it can be asked for again."""
+        found = self.jobs.get(job, tenant)
+        if not found.ended:
+            raise Conflict(f"job {job} is {found.state}: cancel it first, or wait until it has ended")
+        self.places.remove(job)
+        self.jobs.forget(job)
+
+    def cancel(self, job: str, tenant: str) -> Job:
+        cancelled = self.jobs.cancel(job, tenant)
+        self._wake()
+        return cancelled
+
+    def usage(self, tenant: str) -> Used:
+        with self.database.read() as connection:
+
+            def number(query: sa.Select[Any]) -> int:
+                return int(connection.execute(query).scalar() or 0)
+
+            held = (GRANTS.c.tenant == tenant, GRANTS.c.released_at.is_(None))
+            running = (JOBS.c.tenant == tenant, JOBS.c.state.in_(("running", "finishing")))
+            return Used(
+                number(sa.select(sa.func.count()).select_from(GRANTS).where(*held)),
+                number(sa.select(sa.func.count()).select_from(JOBS).where(*running)),
+                _stored_bytes(connection, tenant),
+                spent_this_month_usd(connection, tenant, time.time()),
+            )
+
+    def _check_room(self, tenant: str, new_bytes: int = 0, connection: sa.Connection | None = None) -> None:
+        limit = self.tenants.get(tenant).quota.max_storage_bytes
+        if limit is None:
+            return
+        if connection is None:
+            with self.database.read() as reading:
+                stored = _stored_bytes(reading, tenant)
+        else:
+            stored = _stored_bytes(connection, tenant)
+        if stored + new_bytes > limit:
+            raise OverQuota(
+                f"tenant {tenant!r} has stored {stored:,} bytes, {new_bytes:,} would come on top, and its quota is "
+                f"{limit:,}: delete jobs that you do not need (`elastune delete JOB`), or ask for more room"
+            )
+
+    def _knows(self, tenant: str, code: str) -> bool:
+        query = sa.select(CODES.c.hash).where(CODES.c.tenant == tenant, CODES.c.hash == code)
+        with self.database.read() as connection:
+            return connection.execute(query).first() is not None
+
+    def _wake(self) -> None:
+        if self.supervisor is not None:
+            self.supervisor.wake()
+
+
+def _stored_bytes(connection: sa.Connection, tenant: str) -> int:
+    code = sa.select(sa.func.sum(CODES.c.bytes)).where(CODES.c.tenant == tenant)
+    runs = sa.select(sa.func.sum(JOBS.c.stored_bytes)).where(JOBS.c.tenant == tenant)
+    return sum(int(connection.execute(query).scalar() or 0) for query in (code, runs))

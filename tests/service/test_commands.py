@@ -1,0 +1,149 @@
+"""The command line against a real service, as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from tests.service.storm import Running, running
+
+from elastune.cli import main
+from elastune.service.client import Client
+
+TRAIN = """
+import time
+import elastune as et
+
+def train(config):
+    for epoch in range(4):
+        print(f"epoch {epoch}", flush=True)
+        time.sleep(config.get("pause", 0.0))
+        et.report({"loss": config["x"] / (epoch + 1)}, checkpoint=lambda: {"epoch": epoch})
+
+def broken(config):
+    raise RuntimeError("no such data")
+"""
+SPEC: dict[str, Any] = {
+    "trainable": "train.py:train",
+    "space": {"x": {"uniform": [0.1, 1]}},
+    "metric": "loss",
+    "algorithm": {"FIFO": {"n": 2, "R": 4}},
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("commands"), devices=2) as started:
+        yield started
+
+
+@pytest.fixture
+def folder(tmp_path: Path, service: Running, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ELASTUNE_SERVICE", service.url)
+    monkeypatch.setenv("ELASTUNE_TOKEN", (service.home / "admin-token").read_text().strip())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(TRAIN)
+    return tmp_path
+
+
+def write(folder: Path, **more: Any) -> str:
+    path = folder / "exp.yaml"
+    path.write_text(yaml.safe_dump({**SPEC, **more}))
+    return str(path)
+
+
+def ran(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result.output
+
+
+def test_a_job_is_submitted_looked_at_and_taken_home(folder: Path) -> None:
+    job = json.loads(ran("submit", write(folder), "--wait", "--json"))["id"]
+    assert f"{job}: succeeded" in ran("status", job)
+    assert job in ran("jobs") and "succeeded" in ran("jobs", "--state", "succeeded")
+    trials = ran("trials", job).splitlines()
+    assert len(trials) == 3 and "completed" in trials[1]
+    best = json.loads(ran("best", job, "--json"))
+    assert ran("logs", job, best["trial"]) == "epoch 0\nepoch 1\nepoch 2\nepoch 3\n"
+    assert "succeeded" in ran("logs", job) and "driver 1 of this job begins" in ran("logs", job)
+    name = ran("download", job).strip()
+    assert name == f"{best['trial']}-4.pkl" and (folder / name).stat().st_size > 0
+    again = ran("rerun", job).partition(":")[0]
+    assert Client().wait(again)["state"] == "succeeded"
+    assert "has ended before: succeeded" in ran("cancel", job)
+    assert "is deleted" in ran("delete", job)
+
+
+def test_all_seeds_are_waited_for_and_summed_up(folder: Path) -> None:
+    said = ran("submit", write(folder), "--seeds", "3", "--wait")
+    experiment = said.partition(":")[0]
+    assert f"elastune experiment {experiment}" in said and "over 3 of 3 seeds" in said and " ± " in said
+    job = next(line.split()[0] for line in said.splitlines() if "succeeded" in line)
+    assert ran("experiment", job) == ran("experiment", experiment)
+
+
+def test_the_log_of_a_trial_is_followed_to_its_end(folder: Path) -> None:
+    path = write(folder, space={"x": {"uniform": [0.1, 1]}, "pause": 1.0}, algorithm={"FIFO": {"n": 1, "R": 4}})
+    job = ran("submit", path).partition(":")[0]
+    client = Client()
+    while not (trials := client.trials(job)) or trials[0]["iteration"] < 1:
+        time.sleep(0.1)
+    followed = ran("logs", "-f", job, trials[0]["trial"])
+    assert followed == "epoch 0\nepoch 1\nepoch 2\nepoch 3\n"
+
+
+def test_what_went_wrong_is_said_without_places_of_the_service(folder: Path, service: Running) -> None:
+    broken = write(folder, trainable="train.py:broken", algorithm={"FIFO": {"n": 4, "R": 4}})
+    said = ran("submit", broken, "--wait", code=2)
+    job = said.partition(":")[0]
+    assert "no such data" in said and f"elastune logs {job} " in said and str(service.home) not in said
+    story = ran("logs", job)
+    assert "failed: RuntimeError: no such data" in story and f"see: elastune logs {job} " in story
+    trial = story.split()[-1]
+    assert 'raise RuntimeError("no such data")' in CliRunner().invoke(main, ["logs", job, trial]).output
+    assert len(ran("jobs").splitlines()[1]) < 250
+
+
+def test_a_job_that_cannot_run_says_why_while_it_is_waited_for(folder: Path) -> None:
+    key = "too large"
+    path = write(folder, cluster={"devices": 8})
+    job = ran("submit", path, "--key", key).partition(":")[0]
+    command = [sys.executable, "-m", "elastune", "submit", path, "--key", key, "--wait"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ) as waits:
+        assert waits.stderr is not None
+        assert "it needs 8 devices on one computer, and the largest has 2" in waits.stderr.readline()
+        ran("cancel", job)
+        out, _ = waits.communicate(timeout=60)
+    assert waits.returncode == 2 and "cancelled" in out
+
+
+def test_waiting_survives_a_restart_of_the_service(folder: Path, service: Running) -> None:
+    path = write(folder, space={"x": {"uniform": [0.1, 1]}, "pause": 1.5})
+
+    def again() -> None:
+        service.kill()
+        service.start()
+
+    restart = threading.Timer(3.0, again)
+    restart.start()
+    assert "succeeded" in ran("submit", path, "--wait")
+    restart.join()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), __import__("datetime").date(2020, 1, 1)])
+def test_what_json_has_no_word_for_is_refused(folder: Path, value: Any) -> None:
+    assert "cannot be sent" in ran("submit", write(folder, space={"x": {"choice": [value, 1]}}), code=2)

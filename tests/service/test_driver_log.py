@@ -1,0 +1,69 @@
+"""A driver that runs one job after another: what it prints is in the log of the job that it was about."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.service.made_jobs import Made
+
+from elastune.service.drivers import Drivers
+from elastune.worker.log import older
+
+DRIVER = """
+import os, subprocess, sys
+from pathlib import Path
+from elastune.errors import StorageError
+from elastune.service.database import ServiceDatabase
+from elastune.service.drive import JobDriver
+from elastune.service.places import Places
+home = Path(sys.argv[1])
+class Printing(JobDriver):
+    def _run(self, job):
+        print("python of", job.name, flush=True)
+        os.write(2, f"C of {job.name}\\n".encode())
+        subprocess.run(["echo", "a child of", job.name])
+        if job.name == "third":
+            raise StorageError("the disk is full")
+        if job.name == "second":
+            raise ValueError("no such layer")
+        return "succeeded", "done", {}
+    def _drive(self, job):
+        super()._drive(job)
+        self._drivers.staff("pool", "here", 1)  # the next one, as the supervisor would
+database = ServiceDatabase(str(home / "service.db"))
+Printing(database, Places(home, str(home / "storage"), None), sys.argv[2]).work()
+"""
+
+
+def test_every_job_of_a_warm_driver_has_its_own_log(tmp_path: Path) -> None:
+    made = Made.in_folder(tmp_path)
+    made.token("a")
+    jobs = [made.job("a", name) for name in ("first", "second", "third")]
+    with made.service.database.write() as connection:
+        connection.exec_driver_sql("UPDATE jobs SET pool = 'pool'")
+    driver = Drivers(made.service.database).staff("pool", "here", 1)[0]
+    command = [sys.executable, "-c", DRIVER, str(tmp_path), driver.id]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    places = made.service.places
+    texts = {job.name: places.driver_log(job.id).read_text() for job in jobs}
+    for name, text in texts.items():
+        assert f"driver 1 of this job begins\npython of {name}\nC of {name}\na child of {name}\n" in text
+        assert not any(other in text for other in texts if other != name)
+    assert "no such layer" in texts["second"] and "the disk is full" in texts["third"]
+    assert "python of" not in done.stdout and made.service.jobs.get(jobs[1].id).outcome == "failed"
+    made.service.database.close()
+
+
+def test_deleting_a_job_removes_also_the_older_part_of_its_log(tmp_path: Path) -> None:
+    made = Made.in_folder(tmp_path)
+    made.token("a")
+    job = made.job("a", state="succeeded")
+    log = made.service.places.driver_log(job.id)
+    log.parent.mkdir(parents=True)
+    for path in (log, older(log)):
+        path.write_text("x")
+    made.service.delete(job.id, "a")
+    assert not list(log.parent.iterdir())
+    made.service.database.close()
