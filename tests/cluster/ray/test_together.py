@@ -51,9 +51,9 @@ def tuners(second: object, **arguments: Any) -> list[et.Tuner]:
     ]
 
 
-def test_each_trains_with_its_own_code_on_the_same_workers(tmp_path: Path) -> None:
+def test_each_trains_with_its_own_code_on_the_same_worker(tmp_path: Path) -> None:
     asked = tuners(Hill, metric="height", mode="max")
-    result = et.Together(asked, devices=2, storage=tmp_path).fit(progress=False)
+    result = et.Together(asked, devices=1, storage=tmp_path).fit(progress=False)
     assert (result.status, list(result)) == ("succeeded", ["bowl", "hill"])
     bowls, hills = result["bowl"], result["hill"]
     assert bowls.best_value == min((trial.config["x"] - 0.5) ** 2 for trial in bowls.view.trials.values()) / 9
@@ -63,7 +63,7 @@ def test_each_trains_with_its_own_code_on_the_same_workers(tmp_path: Path) -> No
     def reported(one: et.Result, name: str) -> set[object]:
         return {report.metrics[name] for trial in one.view.trials.values() for report in trial.reports}
 
-    assert reported(bowls, "pid") & reported(hills, "pid"), "no worker has trained trials of both"
+    assert reported(bowls, "pid") == reported(hills, "pid") and len(reported(bowls, "pid")) == 1
     for one, seed in ((bowls, 1), (hills, 2)):
         setup = WorkerSetup(b"", (), None, tmp_path, 0.0, seed)  # type: ignore[arg-type]
         for trial in one.view.trials.values():
