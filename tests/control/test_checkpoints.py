@@ -24,6 +24,7 @@ from tests.worlds import Scripted, Session, assert_sound, losses, world
 from elastune import messages as m
 from elastune.algorithm import ASHA, FIFO, SuccessiveHalving
 from elastune.cluster.simulated import Fault
+from elastune.control.retention import MOST_REPORTED
 from elastune.spec import Retention
 
 
@@ -59,6 +60,42 @@ def test_the_last_ones_and_the_best_are_kept_while_a_trial_runs() -> None:
     assert dropped == ["t-00000/1-1", "t-00000/3-1"]
     kept = [checkpoint.iteration for checkpoint in script.controller.trials["t-00000"].checkpoints]
     assert kept == [2, 4, 5]
+
+
+def test_the_best_is_kept_also_if_it_arrives_after_later_reports() -> None:
+    script = Script(FIFO(1, R=9), retention=Retention(keep_last=1, keep_best=1))
+    script.at(0.0, ready("n0"))
+    script.at(1.0, reported("t-00000", 1, 0.1))
+    script.at(2.0, reported("t-00000", 2, 0.5), checkpointed("t-00000", 1))
+    script.at(3.0, reported("t-00000", 3, 0.6), checkpointed("t-00000", 2))
+    assert drops(script.at(4.0, reported("t-00000", 4, 0.7), checkpointed("t-00000", 3))) == ["t-00000/2-1"]
+    kept = [checkpoint.iteration for checkpoint in script.controller.trials["t-00000"].checkpoints]
+    assert kept == [1, 3]
+
+
+def test_the_best_is_kept_also_if_it_is_saved_when_it_is_trained_again() -> None:
+    script = Script(FIFO(1, R=9), retention=Retention(keep_last=1, keep_best=1))
+    script.at(0.0, ready("n0"))
+    for iteration, loss in enumerate((0.5, 0.1, 0.6, 0.7), start=1):
+        script.at(iteration, reported("t-00000", iteration, loss))
+    script.at(5.0, m.TrialLost("t-00000", 1, "gone"))
+    assert starts(script.at(6.0)) == [("t-00000", 2, 0)]
+    dropped = []
+    for iteration, loss in enumerate((0.5, 0.1, 0.6, 0.7), start=1):
+        again = reported("t-00000", iteration, loss, 2), checkpointed("t-00000", iteration, 2)
+        dropped += drops(script.at(6.0 + iteration, *again))
+    assert dropped == ["t-00000/1-2", "t-00000/3-2"]
+
+
+def test_a_trial_remembers_few_of_its_losses() -> None:
+    script = Script(FIFO(2, R=None), devices=2, retention=Retention(keep_last=1, keep_best=1))
+    script.at(0.0, ready("n0", 2))
+    for iteration in range(1, MOST_REPORTED + 10):
+        script.at(iteration, reported("t-00000", iteration, 0.5), reported("t-00001", iteration, 0.5))
+        if iteration % 10 == 0:
+            script.at(iteration, checkpointed("t-00000", iteration))
+    assert len(script.controller.trials["t-00000"].reported) == 10
+    assert len(script.controller.trials["t-00001"].reported) == MOST_REPORTED
 
 
 def test_a_trial_that_is_over_keeps_nothing_unless_it_is_among_the_best() -> None:

@@ -10,6 +10,9 @@ from elastune.control.state import Trial
 from elastune.messages import Checkpoint, DropCheckpoint
 from elastune.spec import Retention
 
+MOST_REPORTED = 1000
+"""Losses that a trial remembers for checkpoints that are yet to come, where it saves that rarely."""
+
 
 class Keeper:
     """Knows the best trials of each experiment so far, and drops the checkpoints that are needed no longer."""
@@ -29,6 +32,12 @@ class Keeper:
         insort(best, (trial.best_loss, trial.id))
         return best.pop()[1] if len(best) > self._rules.keep_best else None
 
+    def remember(self, trial: Trial, loss: float) -> None:
+        """The loss at its iteration, of which a checkpoint may come: later, or when it is trained again."""
+        trial.reported[trial.lineage, trial.iteration] = loss
+        if len(trial.reported) > MOST_REPORTED:
+            del trial.reported[next(iter(trial.reported))]
+
     def keep(self, trial: Trial, checkpoint: Checkpoint | None) -> None:
         """A new checkpoint of the trial; it takes the place of an older one of the same iteration."""
         if checkpoint is None:
@@ -37,9 +46,18 @@ class Keeper:
             if _state(old) == _state(checkpoint) and old.path != checkpoint.path:
                 self.drop(trial, old)
         trial.checkpoints = [*(old for old in trial.checkpoints if old.path != checkpoint.path), checkpoint]
-        if trial.loss is not None and checkpoint.iteration == trial.iteration:
-            trial.losses[checkpoint.path] = trial.loss
+        loss = trial.reported.get((checkpoint.lineage, checkpoint.iteration))
+        if loss is not None:
+            trial.losses[checkpoint.path] = loss
+        self._forget(trial)
         self.tidy(trial)
+
+    def _forget(self, trial: Trial) -> None:
+        """What is older than the last checkpoints: they arrive in order, and a restart goes on from one of them."""
+        since = min(checkpoint.iteration for checkpoint in trial.checkpoints[-self._rules.keep_last :])
+        for lineage, iteration in list(trial.reported):
+            if lineage != trial.lineage or iteration < since:
+                del trial.reported[lineage, iteration]
 
     def hand_over(self, donor: Trial, trial: Trial) -> None:
         """The newest checkpoint of another trial is now the newest of this one too. Those before it are kept as usual:

@@ -31,6 +31,8 @@ class Trial:
     best_loss: float | None = None
     losses: dict[str, float] = field(default_factory=dict)
     """Of its own checkpoints, by path: what keep-best goes by."""
+    reported: dict[tuple[int, int], float] = field(default_factory=dict)
+    """The losses of late, by lineage and iteration: a checkpoint may arrive after later reports."""
     failures: int = 0
     """In a row, without a new iteration in between."""
     began_s: float = 0.0

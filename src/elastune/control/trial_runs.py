@@ -130,6 +130,7 @@ class TrialRuns:
         trial.party.reports += 1
         trial.party.works = True
         trial.loss = loss
+        self.keeper.remember(trial, loss)
         if trial.best_loss is None or loss < trial.best_loss:
             self._rank(trial, loss)
         if trial.run.until_s is not None and trial.iteration.bit_count() == 1:
