@@ -7,6 +7,7 @@ import logging
 import os
 import pickle
 import platform
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -41,6 +42,8 @@ log = logging.getLogger("elastune")
 
 EXPERIMENT = "experiment"
 """The name of the blob beside the journal that holds the experiment and the user's code."""
+OWNER = "owner"
+"""That of the one with the name under which the run owns its folder in the checkpoint store."""
 
 
 class Driver:
@@ -136,9 +139,13 @@ class Driver:
         )
 
     def _check_store(self, url: str) -> None:
-        """One that cannot be written is refused, and leaves no empty folder of a run behind."""
+        """One that cannot be written, or has another run of that name, is refused, and leaves no empty folder of a run
+        behind.
+        """
         try:
             CheckpointStore(url).check()
+            if not self._restored and (store := checkpoint_store(self.path, url)).owner() is not None:
+                raise store.taken()
         except StorageError:
             if self._path is not None:
                 with suppress(OSError):  # there is something in it: it is that of a run which goes on
@@ -159,6 +166,8 @@ class Driver:
         if seq and controller.done and view.status != "interrupted":
             release_leftovers(self.path)
             return view
+        if simulation is None:
+            self._claim_store(journal)
         with closing(self._cluster(view, seq, simulation)) as cluster, Progress() if progress else _silent() as line:
 
             def observe(record: Record) -> None:
@@ -232,15 +241,28 @@ class Driver:
             return market.minimum_s / market.pace
         return self.experiment.cloud.minimum_s if self.experiment.cloud else 0.0
 
+    def _claim_store(self, journal: Journal) -> CheckpointStore:
+        """The run's checkpoints, which are no other's. A run from before there were owners becomes one."""
+        store = checkpoint_store(self.path, self.experiment.checkpoints)
+        if self.experiment.checkpoints is not None:
+            if (owner := journal.get_blob(OWNER)) is None:
+                owner = secrets.token_hex(8).encode()
+                journal.put_blob(OWNER, owner)
+            store.claim(owner.decode())
+        return store
+
     def _tidy(self, controller: Controller, journal: Journal, simulation: Simulation | None) -> None:
         """Remove what the driver before had no time to write down. Not earlier: now the journal has accepted us."""
-        store = checkpoint_store(self.path, self.experiment.checkpoints)
+        if simulation is None:  # which saves nothing
+            self._remove_unknown(controller, self._claim_store(journal))
+        journal.put_blob(EXPERIMENT, self._blob(simulation))  # the training function may be a mended one
+
+    def _remove_unknown(self, controller: Controller, store: CheckpointStore) -> None:
         known = {checkpoint.path for trial in controller.trials.values() for checkpoint in trial.checkpoints}
         for checkpoint in store.list():
             if checkpoint.path not in known:
                 store.drop(checkpoint)
         store.sweep()
-        journal.put_blob(EXPERIMENT, self._blob(simulation))  # the training function may be a mended one
 
     def _blob(self, simulation: Simulation | None) -> bytes:
         """All that a resume needs, and first of all where the user's modules are."""

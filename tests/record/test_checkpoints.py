@@ -59,6 +59,17 @@ def write(store: CheckpointStore, path: str, data: bytes) -> None:
         file.write(data)
 
 
+def test_a_store_is_that_of_the_run_that_was_first(store: CheckpointStore) -> None:
+    assert store.owner() is None
+    store.claim("a run")
+    store.claim("a run")
+    assert store.owner() == "a run"
+    with pytest.raises(StorageError, match="are those of another run of that name: give another name"):
+        store.claim("another")
+    store.sweep()
+    assert store.owner() == "a run" and store.list() == []
+
+
 def remove(store: CheckpointStore, path: str) -> None:
     fs, root = fsspec.core.url_to_fs(store.url)
     fs.rm_file(f"{root}/{path}")

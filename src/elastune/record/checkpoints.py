@@ -34,7 +34,7 @@ from elastune.record import object_store
 _CHUNK = 1 << 20
 _IN_MEMORY_BYTES = 64 << 20
 _PAYLOAD, _MANIFEST, _UNFINISHED = ".ckpt", ".json", ".tmp"
-_PROBE, _MIDWAY = "probe", "-midway"
+_PROBE, _OWNER, _MIDWAY = "probe", "owner", "-midway"
 
 Checkpoints = list[Checkpoint]  # the store has a method of the name `list`
 
@@ -70,17 +70,47 @@ class CheckpointStore:
 
     def check(self) -> None:
         """Whether it can be written: better known before a run than after its first minute."""
-        with self._explained("written"):
-            fs, root = self._place()
-            probe = f"{_PROBE}-{secrets.token_hex(4)}"  # of its own: others may begin at the same moment
-            if self.is_remote:
-                with tempfile.TemporaryFile() as empty:
-                    object_store.upload(fs, empty, f"{root}/{probe}", try_again_s=())
-            else:
-                with self._writing(probe):
-                    pass
+        probe = f"{_PROBE}-{secrets.token_hex(4)}"  # of its own: others may begin at the same moment
+        self._put(probe, b"")
         with self._explained("deleted from"):
+            fs, root = self._place()
             fs.rm_file(f"{root}/{probe}")
+
+    def owner(self) -> str | None:
+        """The run whose checkpoints these are, if one has said so."""
+        with self._explained("read"), suppress(FileNotFoundError):
+            fs, root = self._place()
+            fs.invalidate_cache()  # others write here too
+            return str(fs.cat_file(f"{root}/{_OWNER}"), "utf-8", "replace")
+        return None
+
+    def claim(self, run: str) -> None:
+        """These are that run's, by a name that no other has. Two of the same name may be told to save here, from
+        different computers: each would take the other's for what it has left behind, and delete it.
+        """
+        if self.owner() is None:
+            self._put(_OWNER, run.encode())
+        if self.owner() != run:
+            raise self.taken()
+
+    def taken(self) -> StorageError:
+        return StorageError(
+            f"the checkpoints in {self.url} are those of another run of that name: give another name, or delete "
+            "that folder if they are needed no longer"
+        )
+
+    def _put(self, path: str, data: bytes) -> None:
+        """A small file, of which an error is told at once."""
+        with self._explained("written"):
+            if not self.is_remote:
+                with self._writing(path) as target:
+                    target.write(data)
+                return
+            fs, root = self._place()
+            with tempfile.TemporaryFile() as draft:
+                draft.write(data)
+                draft.flush()
+                object_store.upload(fs, draft, f"{root}/{path}", try_again_s=())
 
     def save(
         self, value: Any, *, trial: str, lineage: int, iteration: int, attempt: int, midway: bool = False, part: int = 0
