@@ -28,6 +28,7 @@ from elastune.record.checkpoints import CheckpointStore
 from elastune.record.journal import Journal, SqlJournal
 from elastune.record.projection import RunView
 from elastune.reporting.progress import Progress
+from elastune.reporting.tables import best_text
 from elastune.results import Result, checkpoint_store
 from elastune.run_folder import MACHINES, closing, new_folder, only_driver, open_journal, release_leftovers
 from elastune.signals import interruptible
@@ -114,6 +115,8 @@ class Driver:
             raise RunFailed(f"run {result.path}: {view.reason}{_where(view, result.path)}")
         if not view.bests and view.status != "interrupted":
             raise RunFailed(f"run {result.path}: {view.reason} before any trial has reported")
+        if view.status != "interrupted" and all(best.to_train for best in view.bests.values()):
+            raise RunFailed(f"run {result.path}: {view.reason} before the best was trained: {best_text(view)}")
         return result
 
     def _prepare(self, planned: Planned) -> None:

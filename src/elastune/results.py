@@ -78,7 +78,10 @@ class Result:
 
         None where the trial has saved none.
         """
-        checkpoint = self.best_trial.best_checkpoint or self.best_trial.last_checkpoint
+        best = self.best_trial
+        if best.to_train:
+            raise RunFailed(f"run {self.path}: the best trial, {best.id}, is not what it should be yet: {best.verdict}")
+        checkpoint = best.best_checkpoint or best.last_checkpoint
         store = checkpoint_store(self.path, self.view.started.checkpoints)
         return None if checkpoint is None else store.load(checkpoint)
 

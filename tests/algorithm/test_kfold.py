@@ -219,6 +219,26 @@ def test_a_run_that_is_cut_off_in_the_last_training_still_has_its_verdict() -> N
     view = folded(KFold(2, 3), [3, 2, 1], [3, 2, 1], devices=2, deadline_s=3.5).run().view
     assert view.status == "deadline" and view.best is not None
     assert (view.best.id, view.best.best_value, view.best.iteration) == ("t-00002", 1.0, 1)
+    cut_off = "the mean of 2 folds; trained on all data: so far 1 of 3 iterations"
+    assert best_text(view) == f"loss 1 by t-00002 at iteration 3 ({cut_off})"
+    assert summary_dict(view)["best"]["why"] == cut_off
+
+
+def test_a_model_that_was_cut_off_is_no_result(tmp_path: Path) -> None:
+    tuner = et.Tuner(
+        None,
+        space={"lr": 0.1},
+        metric="loss",
+        algorithm=et.KFold(k=2, R=5),
+        devices=2,
+        deadline=7,
+        storage=tmp_path,
+        name="k",
+    )
+    with pytest.raises(RunFailed, match=r"before the best was trained: loss .* so far \d of \d iterations"):
+        tuner.simulate(et.Simulation())
+    with pytest.raises(RunFailed, match=r"the best trial, k-00002, is not what it should be yet: the mean of 2 folds"):
+        et.load(tmp_path / "k").best_checkpoint()
 
 
 def test_the_best_can_be_drawn_before_it_has_reported() -> None:

@@ -124,7 +124,7 @@ class TrialView:
     best_iteration: int | None = None
     best_lineage: int | None = None
     best_config: Config | None = None
-    verdict: str = ""
+    judged: str = ""
     """What its best value is, where it has not reported that itself."""
     reports: list[Report] = field(default_factory=list)
     failures: list[TrialFailed] = field(default_factory=list)
@@ -141,6 +141,17 @@ class TrialView:
     """The devices it was on before; `RunView.segments()` has both."""
     start_s: float | None = None
     end_s: float | None = None
+
+    @property
+    def to_train(self) -> int:
+        """How many iterations it has still to train until it is what it was judged to be."""
+        return max(0, (self.best_iteration or 0) - self.iteration) if self.judged else 0
+
+    @property
+    def verdict(self) -> str:
+        """What its best value is, where it has not reported that itself, and how far it is from there."""
+        so_far = f": so far {self.iteration} of {self.best_iteration} iterations" if self.to_train else ""
+        return f"{self.judged}{so_far}"
 
     def is_best(self, checkpoint: Checkpoint) -> bool:
         best = self.id, self.best_lineage, self.best_iteration
@@ -425,9 +436,9 @@ class RunView:
         if value is None:
             return
         trial.value = value
-        if not trial.verdict and _is_better(goal, value, trial.best_value):
+        if not trial.judged and _is_better(goal, value, trial.best_value):
             best = self.bests.get(experiment)
-            best_before, settled = (best.best_value, best.verdict) if best else (None, "")
+            best_before, settled = (best.best_value, best.judged) if best else (None, "")
             trial.improved(value, event.iteration)
             if not settled and _is_better(goal, value, best_before):
                 self._has_best(experiment, trial, value, event.iteration)
@@ -436,7 +447,7 @@ class RunView:
         """What was the best before was none."""
         trial = self.trials[decision.trial]
         experiment = self._experiment_of(trial)
-        trial.verdict = decision.why
+        trial.judged = decision.why
         trial.improved(decision.value, decision.iteration)
         its = [point for point in self._improvements if self._experiment_of(self.trials[point.trial]) == experiment]
         self._improvements = [point for point in self._improvements if point not in its]

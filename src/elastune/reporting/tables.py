@@ -249,7 +249,7 @@ def ranked(view: RunView) -> list[TrialView]:
     sign = 1 if view.started.mode == "min" else -1
 
     def rank(trial: TrialView) -> tuple[bool, float]:
-        return not trial.verdict, math.inf if trial.best_value is None else sign * trial.best_value
+        return not trial.judged, math.inf if trial.best_value is None else sign * trial.best_value
 
     return sorted(view.trials.values(), key=rank)
 
