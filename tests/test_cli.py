@@ -176,6 +176,7 @@ BAD_TRAINABLES = [
     *((text, "must be 'file.py:function'") for text in ("train.py", "':'", "'train.py:'", "':train'")),
     ("no_such_module:train", "ModuleNotFoundError"),
     ("broken.py:train", "ZeroDivisionError"),
+    ("script.py:train", "script.py calls sys.exit() when it is loaded: put what a script does below if __name__"),
     ("fine.py:tran", "did you mean 'train'?"),
     ("fine.py:two", "must take one argument"),
     ("fine.py:number", "must be a function of one argument"),
@@ -185,6 +186,7 @@ BAD_TRAINABLES = [
 @pytest.mark.parametrize(("trainable", "message"), BAD_TRAINABLES)
 def test_a_trainable_that_cannot_be_used_is_refused(folder: Path, trainable: str, message: str) -> None:
     (folder / "broken.py").write_text("1 / 0")
+    (folder / "script.py").write_text("import sys\ndef train(config): ...\nsys.exit()\n")
     (folder / "fine.py").write_text("number = 5\ndef train(config): ...\ndef two(config, other): ...\n")
     (folder / "exp.yaml").write_text(GOOD.replace("train.py:train", trainable))
     assert message in refused("run", "exp.yaml")

@@ -334,6 +334,11 @@ def _load_code(field: str, given: object, path: Path) -> Any:
         sys.path.insert(0, folder)
     try:
         module = _load_file(path.parent / place) if place.endswith(".py") else importlib.import_module(place)
+    except SystemExit:
+        raise SpecError(
+            f"{path}: {field}={given!r}: {place} calls sys.exit() when it is loaded: put what a script does below "
+            'if __name__ == "__main__":'
+        ) from None
     except Exception as error:
         raise SpecError(
             f"{path}: {field}={given!r}: {place} cannot be loaded: {type(error).__name__}: {error}"
