@@ -124,6 +124,14 @@ def test_nothing_is_said_where_trials_differ_or_there_is_one(
     assert caplog.records == []
 
 
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for number, storage in enumerate(("~/runs", Path("~/runs"))):
+        asked = tuner(tmp_path, storage=storage, checkpoints="~/saved", name=f"run{number}")
+        assert asked.experiment.checkpoints == str(tmp_path / "saved")
+        assert asked.simulate(Simulation()).path == tmp_path / "runs" / f"run{number}"
+
+
 def test_a_tuner_can_simulate_more_than_once(tmp_path: Path) -> None:
     same = tuner(tmp_path)
     assert outcome(same.simulate(Simulation())) == outcome(same.simulate(Simulation()))

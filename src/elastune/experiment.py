@@ -429,7 +429,7 @@ def _url(checkpoints: object) -> str | None:
         fsspec.core.url_to_fs(checkpoints)
     except (ValueError, ImportError) as error:
         raise SpecError(f"checkpoints={checkpoints!r} cannot be used: {error}") from None
-    return checkpoints if "://" in checkpoints else str(Path(checkpoints).absolute())
+    return checkpoints if "://" in checkpoints else str(Path(os.path.expanduser(checkpoints)).absolute())
 
 
 def _try_out(experiment: Experiment) -> None:

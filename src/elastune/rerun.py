@@ -9,6 +9,7 @@ from elastune.driver import Driver, kept, load
 from elastune.errors import RunFailed, SpecError
 from elastune.reproducible import Told, compare
 from elastune.results import Result
+from elastune.run_folder import storage_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def rerun(
             f"{path}: several experiments share this run, so who had which device depends on time: there "
             "is nothing to compare"
         )
-    driver = Driver(experiment, trainable, path.parent if storage is None else Path(storage), journal)
+    driver = Driver(experiment, trainable, path.parent if storage is None else storage_folder(storage), journal)
     driver.known_scores = False  # those of the first run would be the same, and nothing would be computed
     try:
         after = driver.fit(progress) if simulation is None else driver.simulate(simulation, progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +17,12 @@ MACHINES = "machines"
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 
 
-def storage_folder(storage: object) -> str:
+def storage_folder(storage: object) -> Path:
+    if isinstance(storage, Path):
+        storage = str(storage)
     if not isinstance(storage, str) or not storage or "://" in storage:
         raise SpecError(f"storage={storage!r}: must be a folder; for checkpoints elsewhere give checkpoints=")
-    return storage
+    return Path(os.path.expanduser(storage))
 
 
 def journal_url(journal: object) -> str | None:

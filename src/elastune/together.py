@@ -92,7 +92,7 @@ class Together(Driver):
         )
         check_shared(whole, experiments, _default())
         joint = join(whole, experiments, {} if priorities is None else priorities)
-        folder = storage if isinstance(storage, Path) else Path(storage_folder(storage))
+        folder = storage_folder(storage)
         self._trainables = {name: tuner.trainable for name, tuner in zip(names, tuners, strict=True)}
         super().__init__(joint, self._trainables, folder, journal_url(journal))
 

@@ -106,7 +106,7 @@ class Tuner(Driver):
             reproducible=reproducible,
         )
         warn_of_constants(experiment.space, experiment.algorithm)
-        folder = storage if isinstance(storage, Path) else Path(storage_folder(storage))
+        folder = storage_folder(storage)
         super().__init__(experiment, trainable, folder, journal_url(journal))
 
     @classmethod
