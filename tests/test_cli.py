@@ -159,6 +159,11 @@ BAD = [
     ("ASHA: {n: 12, r: 1, R: 9, eta: 3}}\ndeadline: 1h\nbudget: $5", "FIFO: {n: 3}}", "would never end"),
     (GOOD, "- a list", "must be a mapping"),
     (GOOD, "a: [unclosed", "is not YAML"),
+    ("name: exp", "name: 2024-13-45", "'2024-13-45' cannot be read (month must be in 1..12): put quotes around a text"),
+    ("seed: 3", "seed: 0x_", "'0x_' cannot be read"),
+    *(("seed: 3", f"seed: !!{kind} x", "'x' cannot be read") for kind in ("int", "float", "bool", "timestamp")),
+    ("seed: 3", "seed: !!int ''", "'' cannot be read"),
+    (GOOD, "a: " + 2000 * "[", "is nested too deeply"),
     (GOOD, "", "must be a mapping"),
 ]
 

@@ -18,6 +18,16 @@ from elastune.errors import SpecError, did_you_mean
 class _Loader(yaml.SafeLoader):
     """YAML 1.1 reads 1e-4 as a text; everybody means a number."""
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """What looks like a number or a date and is none, such as 2024-13-45, gives whatever error Python's own
+        conversions do, without a place.
+        """
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError, TypeError) as error:
+            said = f"{node.value!r} cannot be read ({error}): put quotes around a text"
+            raise yaml.constructor.ConstructorError(None, None, said, node.start_mark) from None
+
 
 class _Dumper(yaml.SafeDumper):
     """Puts in quotes what the loader would take for a number, and gives every field of a section a line."""
@@ -64,6 +74,8 @@ def read_yaml(path: Path, fields: str) -> dict[str, Any]:
         raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: is not YAML: {error}") from None
+    except RecursionError:
+        raise SpecError(f"{path}: is nested too deeply to be read: a file has a handful of levels") from None
     if not isinstance(content, dict):
         found = "empty" if content is None else type(content).__name__
         raise SpecError(f"{path}: must be a mapping with {fields}, is {found}")
