@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from elastune.cli import main
+from elastune.yaml_file import read_yaml
 
 GOOD = """
 name: exp
@@ -147,6 +148,7 @@ BAD = [
     ("seed: 3", "retention: {keep_last: 0}", "keep_last=0: must be a whole number of at least 1"),
     ("seed: 3", "max_retries: -1", "max_retries=-1"),
     ("seed: 3", "seed: 3\nmetric: acc", "'metric' is given twice"),
+    ("seed: 3", "cluster: {<<: {machines: 1}, devices: 1, devices: 2}", "'devices' is given twice"),
     ("seed: 3", "storage: 5", "storage=5: must be a folder"),
     ("seed: 3", "storage: s3://bucket", "storage='s3://bucket': must be a folder"),
     ("seed: 3", "checkpoints: carrier-pigeon://x", "checkpoints='carrier-pigeon://x' cannot be used"),
@@ -174,6 +176,14 @@ def test_a_bad_file_is_refused_and_nothing_is_written(folder: Path, good: str, b
     (folder / "exp.yaml").write_text(GOOD.replace(good, bad))
     assert message in refused("simulate", "exp.yaml")
     assert not (folder / "runs").exists()
+
+
+def test_a_key_goes_before_the_same_one_of_what_is_merged_in(folder: Path) -> None:
+    text = "a: {one: &one {x: 1, y: 1}, two: &two {<<: *one, y: 2}, <<: *two, x: 3}\nb: {<<: [*two, *one], z: 4}\n"
+    (folder / "merged.yaml").write_text(text)
+    read = read_yaml(folder / "merged.yaml", "anything")
+    assert read["a"] == {"one": {"x": 1, "y": 1}, "two": {"x": 1, "y": 2}, "x": 3, "y": 2}
+    assert read["b"] == {"x": 1, "y": 2, "z": 4}
 
 
 BAD_TRAINABLES = [

@@ -14,9 +14,25 @@ import yaml
 
 from elastune.errors import SpecError, did_you_mean
 
+_MERGE = "tag:yaml.org,2002:merge"
+
 
 class _Loader(yaml.SafeLoader):
     """YAML 1.1 reads 1e-4 as a text; everybody means a number."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """YAML forbids a key twice; its Python reader takes the last one and says nothing. That is asked of what is
+        written, before what `<<` merges in is added: a key goes before the same one of what is merged.
+        """
+        node = super().compose_mapping_node(anchor)
+        found = set()
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == _MERGE:
+                continue
+            if (key := self.construct_object(key_node)) in found:
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", key_node.start_mark)
+            found.add(key)
+        return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """What looks like a number or a date and is none, such as 2024-13-45, gives whatever error Python's own
@@ -45,15 +61,13 @@ def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    """YAML forbids a key twice; its Python reader takes the last one and says nothing."""
+    """What is merged in comes first, so that what is written here goes before it."""
     loader.flatten_mapping(node)
     found: dict[Any, Any] = {}
     for key_node, value_node in node.value:
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, str | int | float | bool | None):
             raise yaml.constructor.ConstructorError(None, None, f"{key!r} cannot be a name", key_node.start_mark)
-        if key in found:
-            raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", key_node.start_mark)
         found[key] = loader.construct_object(value_node, deep=True)
     return found
 
