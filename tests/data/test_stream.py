@@ -144,6 +144,14 @@ def test_epochs_and_seeds_have_orders_of_their_own(tmp_path: Path) -> None:
     assert orders[:2] == orders[2:4] and len(set(orders)) == 4
 
 
+@pytest.mark.parametrize(("start", "stop"), [(-1, 2), (3, 2), (0, 10), (9, 12)])
+def test_places_that_an_epoch_does_not_have_are_refused(start: int, stop: int, tmp_path: Path) -> None:
+    stream = et.data.Stream(written(tmp_path / "data", 9))
+    with pytest.raises(et.SpecError, match=f"start={start}, stop={stop}: must be places in an epoch of 9 samples"):
+        stream.stretch(0, start, stop)
+    assert len(stream.stretch(0, 9, 9)) == 0
+
+
 def noise(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {**sample, "noise": rng.random()}
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from elastune.errors import SpecError
+
 Ints = NDArray[np.int64]
 
 
@@ -49,6 +51,11 @@ class Order:
 
     def stretch(self, start: int, stop: int) -> Ints:
         """The numbers of the samples in these places of the order."""
+        if not 0 <= start <= stop <= len(self):
+            raise SpecError(
+                f"start={start}, stop={stop}: must be places in an epoch of {len(self)} samples: at least 0, at most "
+                f"{len(self)}, and start not above stop"
+            )
         found = []
         while start < stop:
             block = self.block_of(start)

@@ -124,8 +124,8 @@ class Stream:
         """The numbers of the samples at these places of an epoch; what comes after them is fetched meanwhile."""
         order = self.order(epoch, shuffle)
         numbers = order.stretch(start, stop)
-        if not isinstance(self._source, Files):  # of which each is fetched with its batch
-            self._look_ahead(epoch, order.block_of(max(start, stop - 1)), shuffle)
+        if len(numbers) and not isinstance(self._source, Files):  # of which each is fetched with its batch
+            self._look_ahead(epoch, order.block_of(stop - 1), shuffle)
         return numbers
 
     def read(self, numbers: Ints, epoch: int = 0) -> Any:
