@@ -152,6 +152,15 @@ def test_places_that_an_epoch_does_not_have_are_refused(start: int, stop: int, t
     assert len(stream.stretch(0, 9, 9)) == 0
 
 
+@pytest.mark.parametrize("numbers", [[], np.zeros(0, np.int64), [-1], [9], [[1]], [0.5]])
+def test_numbers_of_samples_that_are_not_there_are_refused(numbers: Any, tmp_path: Path) -> None:
+    url = written(tmp_path / "data", 9)
+    for stream in (et.data.Stream(url), et.data.Stream(url, augment=noise)):
+        for read in (stream.read, stream.samples):
+            with pytest.raises(et.SpecError, match="must be the numbers of one or more of the 9 samples, from 0 on"):
+                read(numbers)
+
+
 def noise(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {**sample, "noise": rng.random()}
 
@@ -224,6 +233,8 @@ def test_a_list_may_have_paths_and_a_file_twice(tmp_path: Path) -> None:
     stream = et.data.Stream([tmp_path / "a", str(tmp_path / "b"), tmp_path / "a"], decode=text)
     assert stream.read(np.arange(3))["text"] == ["a", "b", "a"]
     assert pickle.loads(pickle.dumps(stream)).read(np.arange(3))["text"] == ["a", "b", "a"]
+    assert stream.read([1, 1, 2, 1])["text"] == ["b", "b", "a", "b"]
+    assert stream.samples([1, 1]) == [{"text": "b"}, {"text": "b"}]
     written(tmp_path / "data", 5)
     assert len(et.data.Stream(tmp_path / "data")) == 5
 

@@ -151,7 +151,7 @@ class Files(Source):
     def take(self, part: int, rows: Ints) -> Columns:
         item = self._items[part]
         with self._nearby.open(item) as file:
-            return {"path": [item.path], "bytes": [file.read()]}
+            return {"path": [item.path] * len(rows), "bytes": [file.read()] * len(rows)}
 
 
 def open_source(url: Url | Sequence[Url], cache: Cache, open_bytes: int) -> tuple[Source, str | list[str]]:

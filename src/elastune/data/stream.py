@@ -128,8 +128,9 @@ class Stream:
             self._look_ahead(epoch, order.block_of(stop - 1), shuffle)
         return numbers
 
-    def read(self, numbers: Ints, epoch: int = 0) -> Any:
+    def read(self, numbers: Ints | Sequence[int], epoch: int = 0) -> Any:
         """These samples as one batch: what a sample is made of, as arrays; bytes and texts as lists."""
+        numbers = self._checked(numbers)
         if self._decode is None and self._augment is None:
             columns = self._gather(numbers)
             return {
@@ -137,8 +138,9 @@ class Stream:
             }
         return stack(self.samples(numbers, epoch))
 
-    def samples(self, numbers: Ints, epoch: int = 0) -> list[Any]:
+    def samples(self, numbers: Ints | Sequence[int], epoch: int = 0) -> list[Any]:
         """These samples one by one, decoded and augmented."""
+        numbers = self._checked(numbers)
         found: list[Any] = rows(self._gather(numbers), len(numbers))
         if self._decode is not None:
             found = [self._decode(sample) for sample in found]
@@ -146,6 +148,16 @@ class Stream:
             augment, rngs = self._augment, self._rngs(numbers, epoch)
             found = [augment(sample, rng) for sample, rng in zip(found, rngs, strict=True)]
         return found
+
+    def _checked(self, numbers: Ints | Sequence[int]) -> Ints:
+        """A batch of none has no columns to be made of, and a number below 0 would be found in a wrong part."""
+        given = np.asarray(numbers)
+        are_numbers = given.ndim == 1 and len(given) and given.dtype.kind in "iu"
+        if not are_numbers or not 0 <= given.min() <= given.max() < len(self):
+            raise SpecError(
+                f"numbers={numbers!r:.80}: must be the numbers of one or more of the {len(self)} samples, from 0 on"
+            )
+        return given.astype(np.int64, copy=False)
 
     def _rngs(self, numbers: Ints, epoch: int) -> Iterator[np.random.Generator]:
         """A generator for each sample: the same one, set to another place. To make one takes ten times as long."""
