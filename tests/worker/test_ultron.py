@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -439,6 +440,43 @@ def test_the_name_of_the_code_changes_with_any_file_of_its_package_or_folder(
     assert code_hash(kind) != before
     monkeypatch.setenv(CODE, "of the service")
     assert code_hash(kind) == "of the service"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["import common_of_test", "    import json, common_of_test.x as y", "from common_of_test.layers import width"],
+)
+@pytest.mark.parametrize("other", ["common_of_test.py", "common_of_test/layers.py"])
+def test_the_name_of_the_code_changes_with_what_it_imports_from_elsewhere(
+    tmp_path: Path, load: Callable[[str], Any], line: str, other: str
+) -> None:
+    kind, source = load("pk_of_test/model.py"), tmp_path / "code" / other
+    source.parent.mkdir(exist_ok=True)
+    source.write_text("width = 1\nimport far_of_test, numpy\nimport ...\n")
+    far, unrelated = tmp_path / "code" / "far_of_test.py", tmp_path / "code" / "unrelated.py"
+    (tmp_path / "code" / "pk_of_test" / "net.py").write_text(f"def build():\n{line}\n")
+    names = []
+    for changed, text in (
+        (source, source.read_text()),
+        (unrelated, ""),
+        (source, "import far_of_test"),
+        (far, "x = 1"),
+    ):
+        changed.write_text(text)
+        importlib.invalidate_caches()
+        names.append(code_hash(kind))
+    assert names[0] == names[1] and len(set(names)) == 3
+
+
+def test_the_name_of_the_code_changes_with_the_values_of_the_class(load: Callable[[str], Any]) -> None:
+    made = load("module_of_test.py")
+    names = []
+    for epochs in (1, 2, {"warm": 1}, {"warm": 1}):
+        made.epochs = epochs
+        names.append(as_scorer(made).code)
+    assert names[2] == names[3] and len(set(names)) == 3
+    made.epochs = threading.Lock()  # of which nothing can be told
+    assert as_scorer(made).code != as_scorer(made).code
 
 
 @pytest.mark.parametrize("other", [".hidden/a.py", "env/lib/a.py", "runs/exp/a.py", "data.csv"])

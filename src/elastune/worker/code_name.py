@@ -6,9 +6,13 @@ Where that cannot be told, the name is one that nothing else has: then a score i
 from __future__ import annotations
 
 import hashlib
+import importlib.util
+import inspect
 import os
+import re
 import secrets
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,10 +24,15 @@ CODE = "ELASTUNE_CODE_HASH"
 """The variable with a name for the code: whoever has it as a whole, as a service does, knows best."""
 MOST_FILES = 20_000
 """Where there are more in the folders of the code, as in all that somebody has, they are not looked through."""
+_IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+\w+|import[ \t]+\w[\w., \t]*)", re.MULTILINE)
+_NAME = re.compile(rb"(?:^\s*from|^\s*import|,)\s*(\w+)")
+_INSTALLED = {"site-packages", "dist-packages"}
 
 
 def code_hash(kind: type) -> str:
-    """Of all source of the package that a class is in, or, where it is in none, of its folder and those below."""
+    """Of all source of the package that a class is in, or, where it is in none, of its folder and those below; and of
+    what that imports.
+    """
     return source_hash(source_folders(kind)) or hashlib.sha256(cloudpickle.dumps(kind)).hexdigest()
 
 
@@ -39,21 +48,53 @@ def source_folders(kind: type) -> tuple[str, ...]:
 
 
 def source_hash(folders: tuple[str, ...]) -> str | None:
-    """Of all Python source in them and below."""
+    """Of all Python source in them and below, and of what that imports from elsewhere, unless it is installed."""
     if (given := os.environ.get(CODE)) or not folders:
         return given
-    digest, seen = hashlib.sha256(), 0
-    for folder in folders:
-        for place, below, files in os.walk(folder):
-            seen += len(below) + len(files)
-            if seen > MOST_FILES:
-                return secrets.token_hex()
-            below[:] = sorted(name for name in below if not _is_apart(Path(place, name)))
-            for path in (Path(place, name) for name in sorted(files) if name.endswith(".py")):
+    digest, seen, done, places = hashlib.sha256(), 0, set[Path](), [*map(Path, folders)]
+    while places:
+        names: set[str] = set()
+        for place in places:
+            for path in _files(place):
+                seen += 1
+                if seen > MOST_FILES:
+                    return secrets.token_hex()
                 with suppress(OSError):  # what cannot be read cannot be imported
-                    data = path.read_bytes()
-                    digest.update(os.fsencode(f"{path.relative_to(folder)} {len(data)}\n") + data)
+                    if path.suffix == ".py":
+                        data = path.read_bytes()
+                        digest.update(os.fsencode(f"{path.relative_to(place)} {len(data)}\n") + data)
+                        names |= _imported(data)
+        done |= {*places}
+        found = (place for name in sorted(names) for place in _own_places(name))
+        places = [place for place in dict.fromkeys(found) if done.isdisjoint([place, *place.parents])]
     return digest.hexdigest()
+
+
+def _files(place: Path) -> Iterator[Path]:
+    """All below a folder, and the folders themselves: they count too. A file is that file."""
+    if place.is_file():
+        yield place
+    for within, below, files in os.walk(place):
+        below[:] = sorted(name for name in below if not _is_apart(Path(within, name)))
+        yield from (Path(within, name) for name in (*below, *sorted(files)))
+
+
+def _imported(source: bytes) -> set[str]:
+    """The packages and modules that are imported, wherever in the source; a line of a text may look the same."""
+    return {name.decode() for line in _IMPORT.findall(source) for name in _NAME.findall(line)}
+
+
+def _own_places(name: str) -> list[Path]:
+    """The folders of a package, or the file of a module. None of what came with Python or was installed."""
+    try:
+        spec = None if name in (*sys.stdlib_module_names, "elastune") else importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):  # it is no name, or was made by hand
+        spec = None
+    if spec is None:
+        return []
+    places = spec.submodule_search_locations or [spec.origin or ""]
+    own = [Path(place).absolute() for place in places if Path(place).exists() and place]
+    return [place for place in own if _INSTALLED.isdisjoint(place.parts) and not _is_apart(place)]
 
 
 def _is_apart(folder: Path) -> bool:
@@ -68,6 +109,20 @@ def is_loaded(kind: type) -> bool:
     for name in kind.__qualname__.split("."):
         found = getattr(found, name, None)
     return found is kind
+
+
+def attributes_hash(kind: type) -> str:
+    """Of the values that a class has: they may have been set when its source was loaded already. None has no name."""
+    values = {
+        f"{each.__qualname__}.{name}": value
+        for each in kind.__mro__
+        for name, value in vars(each).items()
+        if not (name.startswith("__") or name == "_abc_impl" or inspect.isclass(value) or hasattr(value, "__get__"))
+    }
+    try:
+        return hashlib.sha256(cloudpickle.dumps(values)).hexdigest() if values else ""
+    except Exception:  # whatever a pickle may raise
+        return secrets.token_hex()
 
 
 def state_hash(model: object) -> str:

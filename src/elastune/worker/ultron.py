@@ -30,7 +30,7 @@ from typing import Any
 from elastune.errors import SpecError
 from elastune.messages import Config
 from elastune.record.scores import Question
-from elastune.worker.code_name import code_hash, is_loaded, source_folders, source_hash, state_hash
+from elastune.worker.code_name import attributes_hash, code_hash, is_loaded, source_folders, source_hash, state_hash
 from elastune.worker.session import Trainable, backing, get_checkpoint, get_context, report
 
 DONE = "DONE"
@@ -234,5 +234,7 @@ def as_scorer(model: Any) -> Scorer:
             ) from None
         if missing := sorted(getattr(model, "__abstractmethods__", ())):
             raise SpecError(f"trainable={kind.__name__}: {', '.join(missing)} missing: is abstract")
-    code = f"{kind.__module__}.{kind.__qualname__} {code_hash(kind)}"
-    return Scorer(model, code if kind is model else f"{code} {state_hash(model)}", source_folders(kind))
+    parts = [f"{kind.__module__}.{kind.__qualname__}", code_hash(kind), attributes_hash(kind)]
+    if kind is not model:
+        parts.append(state_hash(model))
+    return Scorer(model, " ".join(filter(None, parts)), source_folders(kind))
