@@ -223,6 +223,14 @@ def test_npy_files_and_plain_files_are_read_as_they_are(tmp_path: Path) -> None:
         et.data.Stream(pattern)
 
 
+@pytest.mark.parametrize("place", ["{}/run[1]", "memory://tests/run[1]"])
+def test_a_folder_may_have_brackets_in_its_name(tmp_path: Path, place: str) -> None:
+    place = place.format(tmp_path)
+    with fsspec.open(f"{place}/x.npy", "wb", auto_mkdir=True) as file:
+        np.save(file, np.arange(4))
+    assert et.data.Stream(place, cache=tmp_path / "cache").read([1, 3])["x"].tolist() == [1, 3]
+
+
 def text(sample: dict[str, Any]) -> dict[str, str]:
     return {"text": sample["bytes"].decode()}
 

@@ -5,6 +5,7 @@ Samples are numbered through the parts of a source, which are what is downloaded
 
 from __future__ import annotations
 
+import glob
 import os
 import threading
 import zlib
@@ -170,7 +171,7 @@ def open_source(url: Url | Sequence[Url], cache: Cache, open_bytes: int) -> tupl
         return Files(store, [_item(store, path, info) for path, info in files.items()], cache), store.url
     if store.trying(INDEX, lambda: store.fs.exists(f"{store.root}/{INDEX}")):
         return Shards(store, _index(store), cache, open_bytes), store.url
-    if arrays := store.files(f"{store.root}/*.npy"):
+    if arrays := store.files(f"{glob.escape(store.root)}/*.npy"):
         return Arrays(store, arrays, cache), store.url
     raise StorageError(
         f"url={url!r}: there is no dataset: no {INDEX} of et.data.write and no .npy files; for plain files give a "
