@@ -94,6 +94,16 @@ def test_function_made_on_the_spot_comes_back(store: CheckpointStore) -> None:
     assert store.load(save(store, lambda x: factor * x))(5) == 15
 
 
+def test_a_link_that_leads_nowhere_is_left_out(store: CheckpointStore, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    (model / "deep").mkdir(parents=True)
+    (model / "deep" / "weights.bin").write_bytes(b"weights")
+    (model / "deep" / "latest").symlink_to(model / "removed")
+    (model / "round").symlink_to(model / "round")
+    loaded = store.load(save(store, model))
+    assert sorted(str(path.relative_to(loaded)) for path in loaded.rglob("*")) == ["deep", "deep/weights.bin"]
+
+
 def test_directory_comes_back_as_a_fresh_one(store: CheckpointStore, tmp_path: Path) -> None:
     model = tmp_path / "model"
     (model / "deep").mkdir(parents=True)

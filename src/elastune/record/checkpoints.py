@@ -377,8 +377,16 @@ def _pack(value: Path, payload: _Hashed, trial: str) -> None:
             f"trial {trial!r} gave the path {value} as its checkpoint, but there is no such file or directory: "
             "write it before its path is given"
         )
-    with tarfile.open(fileobj=payload, mode="w|", bufsize=_CHUNK, dereference=True) as tar:
+    with _Tar.open(fileobj=payload, mode="w|", bufsize=_CHUNK, dereference=True) as tar:
         tar.add(path, arcname=path.name)
+
+
+class _Tar(tarfile.TarFile):
+    """Leaves out links that lead nowhere, such as one to a state that was removed since: there is nothing to save."""
+
+    def add(self, name: Any, *arguments: Any, **more: Any) -> None:
+        if os.path.exists(name) or not os.path.islink(name):
+            super().add(name, *arguments, **more)
 
 
 def _pickle(value: Any, payload: _Hashed, trial: str) -> None:
