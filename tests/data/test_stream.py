@@ -27,6 +27,7 @@ from elastune.data.order import Order
 from elastune.data.store import Store
 from elastune.worker import session
 from elastune.worker.session import Context
+from elastune.worker.torch import ahead
 from elastune.worker.torch.batches import Batches
 
 
@@ -271,6 +272,26 @@ def test_a_file_that_is_no_array_is_named(tmp_path: Path, content: bytes | None)
         et.data.Stream(str(tmp_path))
 
 
+@pytest.mark.parametrize("values", [["a", "b"], np.array(["2026-01-01"], "M8[D]")])
+def test_an_array_that_is_not_of_numbers_is_named(tmp_path: Path, values: Any) -> None:
+    np.save(tmp_path / "x.npy", values)
+    with pytest.raises(et.SpecError, match=r"x.npy has values of the type .*: must be numbers"):
+        et.data.Stream(tmp_path)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_arrays_come_in_the_byte_order_of_the_machine(tmp_path: Path, order: str) -> None:
+    import torch
+
+    values = np.arange(6).astype(f"{order}f4")
+    (tmp_path / "plain").mkdir()
+    np.save(tmp_path / "plain" / "x.npy", values)
+    et.data.write(({"x": values[n : n + 2]} for n in range(3)), str(tmp_path / "written"))
+    for folder, first in (("plain", [0.0, 1.0]), ("written", [[0.0, 1.0], [1.0, 2.0]])):
+        (batch,) = ahead.read(et.data.Stream(tmp_path / folder), np.arange(2), 0, None)
+        assert torch.equal(batch["x"], torch.tensor(first))
+
+
 def test_a_folder_in_a_list_of_files_is_named(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     stream = et.data.Stream([str(tmp_path / "folder")], decode=text)
@@ -446,7 +467,11 @@ def test_a_trial_that_was_saved_with_another_stream_is_refused(tmp_path: Path) -
         ([3], "sample 0 is 3: must be a dict"),
         ([{"x": 1}, {"y": 1}], "sample 1 has 'y' .* those before have 'x'"),
         ([{"x": 1}, {"x": 1.5}], "sample 1 has 'x' .*f8.* those before have 'x' .*i8"),
-        ([{"x": object()}], "x=<object .*: a value of a sample must be a number"),
+        ([{"x": object()}], "sample 0: x=<object .*: a value of a sample must be a number"),
+        (
+            [{"x": [1]}, {"x": [[1], [1, 2]]}],
+            r"sample 1: x=\[\[1\], \[1, 2\]\]: .* lists in a list must be of one length",
+        ),
     ],
 )
 def test_samples_that_cannot_be_written_are_refused(samples: Any, message: str, tmp_path: Path) -> None:

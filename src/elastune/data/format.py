@@ -21,7 +21,8 @@ from elastune.errors import SpecError
 
 VERSION = 1
 _ALIGNED = 64
-_NUMBERS = "biufc"
+NUMBERS = "biufc"
+"""The kinds of NumPy's types that are numbers."""
 Values = NDArray[Any] | list[Any]
 Columns = dict[str, Values]
 """The values of some samples, by name: as one array where they are alike."""
@@ -49,7 +50,7 @@ class Index(msgspec.Struct, frozen=True):
     shards: tuple[Shard, ...]
 
 
-def plain(name: str, value: object) -> tuple[Column, NDArray[Any]]:
+def plain(name: str, value: object, sample: int) -> tuple[Column, NDArray[Any]]:
     """A value of a sample as it is written, and which column it belongs in. It is a copy: who makes the samples may
     have one buffer for all.
     """
@@ -57,12 +58,22 @@ def plain(name: str, value: object) -> tuple[Column, NDArray[Any]]:
         return Column(name, "text", "|u1", 1), np.frombuffer(value.encode(), np.uint8)
     if isinstance(value, bytes | bytearray | memoryview):
         return Column(name, "bytes", "|u1", 1), np.frombuffer(bytes(value), np.uint8)
-    array = np.array(value)
-    if array.dtype.kind not in _NUMBERS:
+    try:
+        array = np.array(value)
+    except ValueError:  # lists of different lengths
+        array = np.array(None)
+    if array.dtype.kind not in NUMBERS:
         raise SpecError(
-            f"{name}={value!r:.80}: a value of a sample must be a number, an array of numbers, bytes or a text"
+            f"sample {sample}: {name}={value!r:.80}: a value of a sample must be a number, an array of numbers, bytes "
+            "or a text; lists in a list must be of one length"
         )
+    array = native(array)
     return Column(name, "array", array.dtype.str, array.ndim), array
+
+
+def native(array: NDArray[Any]) -> NDArray[Any]:
+    """In the byte order of this machine: PyTorch knows no other."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def encode(columns: Sequence[Column], samples: Sequence[Sequence[NDArray[Any]]]) -> tuple[bytes, tuple[str, ...]]:

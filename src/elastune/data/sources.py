@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastune.data.cache import Cache, Item, Nearby
-from elastune.data.format import VERSION, Columns, Index, Table
+from elastune.data.format import NUMBERS, VERSION, Columns, Index, Table, native
 from elastune.data.store import Store
 from elastune.data.write import INDEX
 from elastune.errors import SpecError, StorageError
@@ -128,10 +128,15 @@ class Arrays(Source):
                             mapped = np.load(f"/dev/fd/{file.fileno()}", mmap_mode="r", allow_pickle=False)
                         except Exception as error:  # whatever NumPy makes of what is no array
                             raise StorageError(f"{item.path} cannot be read as a .npy file: {error}") from error
+                        if mapped.dtype.kind not in NUMBERS:
+                            raise SpecError(
+                                f"{item.path} has values of the type {mapped.dtype}: must be numbers; write others "
+                                "with et.data.write"
+                            )
                         self._arrays[name] = np.asarray(mapped)
 
     def take(self, part: int, rows: Ints) -> Columns:
-        return {name: array[rows] for name, array in self._arrays.items()}
+        return {name: native(array[rows]) for name, array in self._arrays.items()}
 
 
 class Files(Source):

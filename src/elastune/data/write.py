@@ -74,7 +74,7 @@ def _cut(samples: Iterable[Mapping[str, object]], shard_bytes: int) -> Iterator[
 def _row(sample: Mapping[str, object], number: int) -> tuple[tuple[Column, ...], Row]:
     if not isinstance(sample, Mapping) or not sample or not all(isinstance(name, str) for name in sample):
         raise SpecError(f"sample {number} is {sample!r:.80}: must be a dict of names and values")
-    pairs = [plain(name, sample[name]) for name in sorted(sample)]
+    pairs = [plain(name, sample[name], number) for name in sorted(sample)]
     return tuple(column for column, _ in pairs), [value for _, value in pairs]
 
 
