@@ -61,6 +61,13 @@ def test_trials_that_meet_at_barriers_may_be_parallel(tmp_path: Path, algorithm:
     assert tuner(algorithm, tmp_path, devices=4).experiment.devices == 4
 
 
+def test_a_part_of_a_device_is_refused_with_advice_that_helps(tmp_path: Path) -> None:
+    algorithm = et.ASHA(n=4, r=1, R=4)
+    with pytest.raises(SpecError, match="give machines=1 and devices=1 and leave out devices_per_trial=1/2, or take"):
+        tuner(algorithm, tmp_path, devices_per_trial="1/2")
+    assert tuner(algorithm, tmp_path, machines=1, devices=1).experiment.devices == 1
+
+
 def test_it_must_be_true_or_false_and_cannot_be_shared(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="reproducible='yes': must be true or false"):
         tuner(et.FIFO(n=4, R=2), tmp_path, reproducible="yes")

@@ -34,10 +34,13 @@ def devices_for_one(machines: int, devices: int | None, width: Width, algorithm:
     if devices is None and machines == 1 and width >= 1:
         return int(width)
     if devices is None or machines * devices != width:
+        one = f"machines=1 and devices={max(1, int(width))}"
+        if width < 1:  # of a device that is shared there is always a place for several
+            one += f" and leave out devices_per_trial={width}"
         raise SpecError(
             f"reproducible: what {type(algorithm).__name__} trains with this searcher depends on which trial is first, "
-            f"so one may train at a time: give machines=1 and devices={max(1, int(width))}, or take SuccessiveHalving, "
-            "Hyperband, PBT, KFold or FIFO(n, R) with the random or the grid searcher, whose trials may be parallel"
+            f"so one may train at a time: give {one}, or take SuccessiveHalving, Hyperband, PBT, KFold or FIFO(n, R) "
+            "with the random or the grid searcher, whose trials may be parallel"
         )
     return devices
 
