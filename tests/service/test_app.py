@@ -251,6 +251,7 @@ def nested(depth: int) -> list[Any]:
         ({"metric": "\ud800"}, "cannot be stored"),
         ({"space": {"a\0": 1}}, "cannot be stored"),
         ({"space": {"lr": nested(300)}}, "nested more than 50 deep"),
+        ({"grace": "30d"}, "grace='30d': must be at most 30s"),
         ({"planning": {"profile": "/etc/passwd"}}, "must be a file in the folder of the code"),
         ({"planning": {"profile": "../../other.yaml"}}, "must be a file in the folder of the code"),
     ],

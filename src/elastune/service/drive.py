@@ -25,7 +25,7 @@ from elastune.errors import ElastuneError, JournalDamaged, RunFailed, StorageErr
 from elastune.service.database import ServiceDatabase
 from elastune.service.drivers import LEASE_S, Driver, Drivers
 from elastune.service.jobs import Job, Jobs
-from elastune.service.limiter import Limiter
+from elastune.service.limiter import LEAVE_S, Limiter
 from elastune.service.places import Places
 from elastune.service.states import Outcome
 from elastune.worker.log import Logs
@@ -39,7 +39,7 @@ LIVES_S = 60.0
 """Who has driven a job for so long has not died at its beginning."""
 LINGER_S = 10.0
 """So long it waits for another job: starting Ray takes longer than most small jobs."""
-FENCED = 75
+FENCED, OVERSTAYED = 75, 76
 DATABASE = "ELASTUNE_SERVICE_DATABASE"
 """The variable with the URL of the database: everybody can see the arguments of a process."""
 NICE = 5
@@ -56,6 +56,8 @@ class Seat:
     busy: str | None = None
     """The job that it drives."""
     busy_since_s: float = 0.0
+    told_s: float = math.inf
+    """When it was first told to leave that job."""
     renewed_s: float = 0.0
 
     def keep(self) -> None:
@@ -83,13 +85,22 @@ class Seat:
             try:
                 leave, job = self.beat().leave, self.busy
                 if job is not None and (leave or self.jobs.get(job).cancelled):
-                    # Again and again: one that comes before the run begins is not heard.
-                    os.kill(os.getpid(), signal.SIGTERM)
+                    self._leave()
                 if job is not None and time.monotonic() - self.busy_since_s > LIVES_S:
                     self.drivers.lives(self.id, job)
                     self.busy_since_s = math.inf
             except Exception as error:  # the database may come back before the lease is over
                 print(f"the lease could not be renewed: {error}", file=sys.stderr, flush=True)
+
+    def _leave(self) -> None:
+        """Again and again: a signal that comes before the run begins is not heard. Who hears none, because code of the
+        user trains while it is imported, is ended: nobody shall wait and pay for it.
+        """
+        self.told_s = min(self.told_s, time.monotonic())
+        if time.monotonic() - self.told_s > LEAVE_S - 2 * BEAT_S:
+            print(f"told to leave {LEAVE_S:g} s ago, and still here: it is ended", file=sys.stderr, flush=True)
+            os._exit(OVERSTAYED)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _watch(self) -> None:
         """A thread of its own: the one that renews may hang in the database."""
@@ -124,7 +135,7 @@ class JobDriver:
         if job.cancelled:  # while it waited for a driver
             self._drivers.done(self._seat.id, job.id, None, "")
             return
-        self._seat.busy, self._seat.busy_since_s = job.id, time.monotonic()
+        self._seat.busy, self._seat.busy_since_s, self._seat.told_s = job.id, time.monotonic(), math.inf
         print(f"{time.strftime('%H:%M:%S')} driver {job.attempt} of this job begins", flush=True)
         try:
             outcome, reason, summary = self._run(job)

@@ -153,11 +153,15 @@ class Drivers:
             connection.execute(sa.delete(DRIVERS).where(DRIVERS.c.id == driver.id))
             if row["job"] is None:
                 return
-            failed = connection.execute(
-                sa.select(JOBS.c.failures).where(JOBS.c.id == row["job"], JOBS.c.state == "running")
-            ).scalar()
-            if failed is None:
+            columns = (JOBS.c.failures, JOBS.c.cancelled)
+            query = sa.select(*columns).where(JOBS.c.id == row["job"], JOBS.c.state == "running")
+            job = connection.execute(query).first()
+            if job is None:
                 return
+            if job.cancelled:  # it needs no other
+                j.finish(connection, row["job"], "cancelled", "cancelled by its owner")
+                return
+            failed = job.failures
             if failed + 1 >= DEATHS:
                 j.finish(connection, row["job"], "failed", f"its driver died {failed + 1} times: {why}")
                 return
