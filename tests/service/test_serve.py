@@ -1,14 +1,21 @@
-"""How a service begins: where it keeps things, and its first token."""
+"""How a service begins: where it keeps things, and its first token. How it ends."""
 
 from __future__ import annotations
 
+import signal
+import socket
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
+from tests.service.storm import running
 
 from elastune.service.database import ServiceDatabase
 from elastune.service.serve import Settings, open_service
 from elastune.service.supervisor import Pool
+from elastune.service.tables import DRIVERS
 from elastune.service.tenants import Tenants
 
 
@@ -35,3 +42,24 @@ def test_a_first_token_that_cannot_be_kept_is_not_made(database: ServiceDatabase
     token = tenants.who(secret)
     assert token is not None and token.role == "admin"
     assert tenants.create_first("default", kept.append) is None and kept == [secret]
+
+
+@pytest.mark.timeout(120)
+def test_a_service_that_is_told_to_end_pauses_its_jobs_first(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "100"]) as driver, running(tmp_path, 1) as service:
+        row: dict[str, object] = {
+            "id": "100",
+            "pool": socket.gethostname(),
+            "tenant": "default",
+            "host": socket.gethostname(),
+        }
+        row |= {"pid": driver.pid, "job": None, "leave": False, "alive_until": time.time() + 100.0}
+        database, process = service.database, service.process
+        assert process is not None
+        with database.write() as connection:
+            connection.execute(sa.insert(DRIVERS), row)
+        process.terminate()
+        assert process.wait(60.0) == 128 + signal.SIGTERM
+        with database.read() as connection:
+            assert connection.execute(sa.select(DRIVERS.c.leave)).scalar() is True
+        database.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +73,8 @@ def run(service: Service, settings: Settings) -> None:
         access_log=False,
         timeout_graceful_shutdown=3,
     )
+    # The server raises a signal again when it has ended: without a handler that would be the end of the process.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     service.supervisor.start()
     try:
         uvicorn.Server(config).run()
