@@ -156,7 +156,7 @@ class JobDriver:
             stored = self._places.stored_bytes(job.id)
         except StorageError:
             stored = job.stored_bytes
-        reason = _for_tenants(reason, job.id, self._places)
+        reason = for_tenants(reason, job.id, self._places)
         print(f"{time.strftime('%H:%M:%S')} {outcome or 'paused'}: {reason}", flush=True)
         self._drivers.done(self._seat.id, job.id, outcome, reason, summary=summary, stored_bytes=stored)
 
@@ -234,11 +234,12 @@ SPEC = "elastune-job.yaml"
 """The name of the experiment's file beside the code of a job."""
 
 
-def _for_tenants(reason: str, job: str, places: Places) -> str:
+def for_tenants(reason: str, job: str, places: Places) -> str:
     """Where the service keeps things is of no use to them; what to type is."""
     reason = re.sub(r"the traceback is in \S*/logs/(\S+)\.log", rf"elastune logs {job} \1", reason)
     reason = reason.replace(f"run {places.run(job)}: ", "").replace(f"{places.code(job)}/", "")
-    return reason.replace(str(places.run(job)), job).replace(f"{SPEC}: ", "")
+    reason = reason.replace(str(places.run(job)), job).replace(f"{SPEC}: ", "")
+    return reason.replace(places.storage, "...").replace(str(places.home), "...")
 
 
 def _ignore_sigterm() -> None:

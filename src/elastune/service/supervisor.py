@@ -27,7 +27,7 @@ from elastune.service import jobs as j
 from elastune.service.build import prepare
 from elastune.service.completion import complete
 from elastune.service.database import ServiceDatabase
-from elastune.service.drive import DATABASE
+from elastune.service.drive import DATABASE, for_tenants
 from elastune.service.drivers import LEASE_S, Driver, Drivers
 from elastune.service.jobs import Job, Jobs
 from elastune.service.limiter import Limiter, release_all
@@ -294,7 +294,7 @@ class Supervisor:
             raise  # it is tried again when the claim is over
         except ElastuneError as error:
             with self.database.write() as connection:
-                j.finish(connection, job.id, "failed", str(error), mine)
+                j.finish(connection, job.id, "failed", for_tenants(str(error), job.id, self.places), mine)
             return
         with self.database.write() as connection:
             j.move(connection, job.id, "queued", only_if=mine, owner=None, owned_until=0.0)
@@ -305,13 +305,11 @@ class Supervisor:
     # -------------------------------------------------------------------------------------------------------- drivers
 
     def _launch(self, driver: Driver) -> None:
+        job = str(driver.job)
         try:
             self._start(driver)
-        except StorageError as error:
-            self.drivers.stuck(driver.id, str(driver.job), str(error))
-            self.drivers.retire(driver.id)
-        except ElastuneError as error:  # on this computer its dependencies cannot be installed
-            self.drivers.done(driver.id, str(driver.job), "failed", str(error))
+        except (ElastuneError, OSError) as error:  # it could be built before: a disk is full, or there is no network
+            self.drivers.stuck(driver.id, job, for_tenants(str(error), job, self.places))
             self.drivers.retire(driver.id)
         except Exception as error:
             log.exception("a driver could not be started: %s", error)
