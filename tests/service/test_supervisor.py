@@ -64,6 +64,40 @@ def test_a_builder_that_has_lost_its_claim_has_no_say(
     assert Jobs(database).get(job.id).state == "running"
 
 
+@pytest.mark.parametrize("kind", [StorageError, RuntimeError])
+def test_what_cannot_be_built_is_tried_again_ever_later_and_not_for_ever(
+    database: ServiceDatabase, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    def fails(*_: object) -> None:
+        raise kind("the archive is gone")
+
+    monkeypatch.setattr(module, "prepare", fails)
+    jobs, waits = Jobs(database), list[float]()
+    job, _ = jobs.submit(tenant(database, "a"), submission())
+    while (found := jobs.get(job.id)).state == "accepted":
+        (claim,) = supervisor._claim("accepted", "build")
+        supervisor._do(claim)
+        assert supervisor._claim("accepted", "build") == []
+        waits.append(jobs.get(job.id).not_before - time.time())
+        with database.write() as connection:
+            connection.execute(sa.update(JOBS).values(not_before=0.0))
+    assert len(waits) == STUCK and sum(waits[:-1]) > 4 * 3600
+    assert found.outcome == "failed" and "the archive is gone" in found.reason
+
+
+def test_a_job_that_is_built_at_last_begins_without_failures(
+    database: ServiceDatabase, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, _ = Jobs(database).submit(tenant(database, "a"), submission())
+    with database.write() as connection:
+        connection.execute(sa.update(JOBS).values(failures=DEATHS))
+    (claim,) = supervisor._claim("accepted", "build")
+    monkeypatch.setattr(module, "prepare", lambda *_: None)
+    supervisor._do(claim)
+    found = Jobs(database).get(job.id)
+    assert (found.state, found.failures) == ("queued", 0)
+
+
 def test_one_tenant_does_not_take_all_hands_for_builds(database: ServiceDatabase, supervisor: Supervisor) -> None:
     jobs, patient = Jobs(database), tenant(database, "b")
     greedy = tenant(database, "a")

@@ -27,6 +27,11 @@ STUCK, LONGEST_DELAY_S = 60, 300.0
 """So often it is tried again what a store or Ray has prevented: for four hours."""
 
 
+def stuck_delay_s(failed: int) -> float:
+    """How long until it is tried again."""
+    return min(LONGEST_DELAY_S, 2.0**failed)
+
+
 @dataclass(frozen=True, slots=True)
 class Driver:
     id: str
@@ -131,8 +136,7 @@ class Drivers:
             if failed + 1 >= STUCK:
                 j.finish(connection, job, "failed", why)
             else:
-                delay_s = min(LONGEST_DELAY_S, 2.0**failed)
-                j.requeue(connection, job, why, failures=failed + 1, not_before=now + delay_s)
+                j.requeue(connection, job, why, failures=failed + 1, not_before=now + stuck_delay_s(failed))
 
     def retire(self, driver: str) -> bool:
         """It may end: it has nothing to do, and will get nothing more."""

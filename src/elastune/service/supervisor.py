@@ -28,7 +28,7 @@ from elastune.service.build import prepare
 from elastune.service.completion import complete
 from elastune.service.database import ServiceDatabase
 from elastune.service.drive import DATABASE, for_tenants
-from elastune.service.drivers import LEASE_S, Driver, Drivers
+from elastune.service.drivers import LEASE_S, STUCK, Driver, Drivers, stuck_delay_s
 from elastune.service.jobs import Job, Jobs
 from elastune.service.limiter import Limiter, release_all
 from elastune.service.places import Places
@@ -290,14 +290,21 @@ class Supervisor:
         job, mine = claim.job, (JOBS.c.state == "building", JOBS.c.owner == claim.token)
         try:
             prepare(job, self.places)
-        except StorageError:
-            raise  # it is tried again when the claim is over
-        except ElastuneError as error:
+        except Exception as error:
+            its_fault = isinstance(error, ElastuneError) and not isinstance(error, StorageError)
+            if not its_fault:
+                log.warning("job %s could not be built: %r", job.id, error, exc_info=error)
+            said = str(error) if isinstance(error, ElastuneError) else f"{type(error).__name__}: {error}"
+            why = for_tenants(said, job.id, self.places)
             with self.database.write() as connection:
-                j.finish(connection, job.id, "failed", for_tenants(str(error), job.id, self.places), mine)
+                if its_fault or job.failures + 1 >= STUCK:
+                    j.finish(connection, job.id, "failed", why, mine)
+                else:
+                    later = {"failures": job.failures + 1, "not_before": time.time() + stuck_delay_s(job.failures)}
+                    j.move(connection, job.id, "accepted", why, mine, owner=None, owned_until=0.0, **later)
             return
         with self.database.write() as connection:
-            j.move(connection, job.id, "queued", only_if=mine, owner=None, owned_until=0.0)
+            j.move(connection, job.id, "queued", only_if=mine, owner=None, owned_until=0.0, failures=0)
 
     def _complete(self, claim: _Claim) -> None:
         complete(self.database, self.places, claim.job)
