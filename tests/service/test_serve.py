@@ -12,10 +12,11 @@ import pytest
 import sqlalchemy as sa
 from tests.service.storm import running
 
+from elastune.errors import SpecError
 from elastune.service.database import ServiceDatabase
 from elastune.service.serve import Settings, open_service
 from elastune.service.supervisor import Pool
-from elastune.service.tables import DRIVERS
+from elastune.service.tables import DRIVERS, TOKENS
 from elastune.service.tenants import Tenants
 
 
@@ -42,6 +43,26 @@ def test_a_first_token_that_cannot_be_kept_is_not_made(database: ServiceDatabase
     token = tenants.who(secret)
     assert token is not None and token.role == "admin"
     assert tenants.create_first("default", kept.append) is None and kept == [secret]
+
+
+def test_there_is_always_a_way_back_to_an_administrator(database: ServiceDatabase) -> None:
+    tenants, kept = Tenants(database), list[str]()
+    tenants.create("a")
+    tenants.create_token("a", "member")
+    first = tenants.create_first("default", kept.append)
+    assert first is not None, "a member is no administrator"
+    (last,) = tenants.tokens("default")
+    with pytest.raises(SpecError, match="make another first"):
+        tenants.revoke(last.id)
+    assert tenants.who(first) == last
+    other = tenants.create_first("default", kept.append, anyway=True)
+    assert other is not None and other != first and kept == [first, other]
+    tenants.revoke(last.id)
+    tenants.revoke(last.id)
+    assert tenants.who(first) is None and tenants.who(other) is not None
+    with database.write() as connection:
+        connection.execute(sa.update(TOKENS).values(revoked_at=1.0))
+    assert tenants.create_first("default", kept.append) is not None
 
 
 @pytest.mark.timeout(120)

@@ -17,6 +17,7 @@ from elastune.service.supervisor import Pool, Supervisor
 from elastune.service.tenants import Tenants
 
 FIRST_TENANT = "default"
+FIRST_TOKEN = "admin-token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,15 @@ def open_service(settings: Settings) -> Service:
     return Service(database, places, Supervisor(database, places, settings.pool))
 
 
-def first_token(service: Service, url: str) -> str | None:
-    """A service without tokens gets a tenant, with a token of an administrator, which this user may use at once."""
-    path = service.places.home / "admin-token"
+def first_token(service: Service, url: str, anyway: bool = False) -> str | None:
+    """A service without an administrator gets a tenant, with a token of one, which this user may use at once."""
+    path = service.places.home / FIRST_TOKEN
 
     def keep(secret: str) -> None:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(secret + "\n")
 
-    secret = Tenants(service.database).create_first(FIRST_TENANT, keep)
+    secret = Tenants(service.database).create_first(FIRST_TENANT, keep, anyway)
     if secret is not None:
         remember(url, secret)
     return secret
