@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from tests.service.made_jobs import SPEC
 from tests.service.storm import running
 
 from elastune.errors import SpecError
@@ -84,3 +85,24 @@ def test_a_service_that_is_told_to_end_pauses_its_jobs_first(tmp_path: Path) -> 
         with database.read() as connection:
             assert connection.execute(sa.select(DRIVERS.c.leave)).scalar() is True
         database.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_service_that_is_told_to_end_does_not_wait_for_a_build(tmp_path: Path) -> None:
+    code, begun = tmp_path / "code", tmp_path / "begun"
+    code.mkdir()
+    (code / "train.py").write_text("")
+    setup = f"import os, time\nopen({str(begun)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    (code / "setup.py").write_text(setup)
+    with running(tmp_path, 1) as service:
+        process = service.process
+        assert process is not None
+        service.admin().submit({**SPEC, "metric": "loss"}, code)
+        while not begun.exists() or not begun.read_text():
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60.0) == 128 + signal.SIGINT
+    builds = Path(f"/proc/{begun.read_text()}/cmdline")
+    while builds.exists() and builds.read_bytes():  # one that has ended, and that nobody has asked for, has no words
+        time.sleep(0.05)

@@ -7,6 +7,7 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from elastune.service.app import create_app
 from elastune.service.client import remember
@@ -61,7 +62,7 @@ def first_token(service: Service, url: str, anyway: bool = False) -> str | None:
     return secret
 
 
-def run(service: Service, settings: Settings) -> None:
+def run(service: Service, settings: Settings) -> NoReturn:
     """Until Ctrl-C or SIGTERM: then jobs are paused, and go on when the service is started again."""
     import uvicorn
 
@@ -77,9 +78,17 @@ def run(service: Service, settings: Settings) -> None:
     # The server raises a signal again when it has ended: without a handler that would be the end of the process.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     service.supervisor.start()
+    code: object = 0
     try:
-        uvicorn.Server(config).run()
-    finally:
-        print("pausing jobs: trials are saved at their next report, which may take half a minute", flush=True)
-        service.supervisor.stop(drivers=True)
-        service.database.close()
+        try:
+            uvicorn.Server(config).run()
+        finally:
+            print("pausing jobs: trials are saved at their next report, which may take half a minute", flush=True)
+            service.supervisor.stop(drivers=True)
+            service.database.close()
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except SystemExit as ended:
+        code = ended.code
+    # Without waiting for threads that build: builds end with this process, and else could take half an hour.
+    os._exit(code if isinstance(code, int) else 1)
