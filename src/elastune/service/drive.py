@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from elastune.service.drivers import LEASE_S, Driver, Drivers
 from elastune.service.jobs import Job, Jobs
 from elastune.service.limiter import LEAVE_S, Limiter
 from elastune.service.places import Places
+from elastune.service.reading import Runs
 from elastune.service.states import Outcome
 from elastune.worker.log import Logs
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 BEAT_S, IDLE_LOOK_S = 1.0, 0.1
 LIVES_S = 60.0
-"""Who has driven a job for so long has not died at its beginning."""
+"""So often it is looked whether the driver of a job has come further than those that died before it."""
 LINGER_S = 10.0
 """So long it waits for another job: starting Ray takes longer than most small jobs."""
 FENCED, OVERSTAYED = 75, 76
@@ -55,7 +56,10 @@ class Seat:
     id: str
     busy: str | None = None
     """The job that it drives."""
-    busy_since_s: float = 0.0
+    reports: Callable[[], int] = int
+    """How many reports the job has now, and how many it had when this driver began."""
+    had: int = 0
+    look_due_s: float = math.inf
     told_s: float = math.inf
     """When it was first told to leave that job."""
     renewed_s: float = 0.0
@@ -64,6 +68,13 @@ class Seat:
         self.beat()
         for target in (self._keep, self._watch):
             threading.Thread(target=target, daemon=True, name="lease").start()
+
+    def sit(self, job: Job, reports: Callable[[], int]) -> None:
+        """It drives that job from now on."""
+        self.reports, self.look_due_s, self.told_s = reports, math.inf, math.inf
+        if job.failures:
+            self.had, self.look_due_s = reports(), time.monotonic() + LIVES_S
+        self.busy = job.id
 
     def look(self) -> Driver:
         return self._mine(self.drivers.get(self.id))
@@ -86,9 +97,8 @@ class Seat:
                 leave, job = self.beat().leave, self.busy
                 if job is not None and (leave or self.jobs.get(job).cancelled):
                     self._leave()
-                if job is not None and time.monotonic() - self.busy_since_s > LIVES_S:
-                    self.drivers.lives(self.id, job)
-                    self.busy_since_s = math.inf
+                if job is not None and time.monotonic() > self.look_due_s:
+                    self._look_further(job)
             except Exception as error:  # the database may come back before the lease is over
                 print(f"the lease could not be renewed: {error}", file=sys.stderr, flush=True)
 
@@ -102,6 +112,13 @@ class Seat:
             os._exit(OVERSTAYED)
         os.kill(os.getpid(), signal.SIGTERM)
 
+    def _look_further(self, job: str) -> None:
+        """Time alone is no progress: one that always dies after some minutes would be started again for ever."""
+        self.look_due_s = time.monotonic() + LIVES_S
+        if self.reports() > self.had:
+            self.drivers.lives(self.id, job)
+            self.look_due_s = math.inf
+
     def _watch(self) -> None:
         """A thread of its own: the one that renews may hang in the database."""
         while time.monotonic() - self.renewed_s < LEASE_S - 2 * BEAT_S:
@@ -114,7 +131,7 @@ class JobDriver:
         self._database, self._places, self._ray = database, places, ray
         self._jobs, self._drivers, self._limiter = Jobs(database), Drivers(database), Limiter(database)
         self._seat = Seat(self._drivers, self._jobs, driver)
-        self._logs = Logs()
+        self._logs, self._runs = Logs(), Runs(places)
 
     def work(self) -> None:
         """Until there has been nothing to do for a while."""
@@ -135,9 +152,9 @@ class JobDriver:
         if job.cancelled:  # while it waited for a driver
             self._drivers.done(self._seat.id, job.id, None, "")
             return
-        self._seat.busy, self._seat.busy_since_s, self._seat.told_s = job.id, time.monotonic(), math.inf
         print(f"{time.strftime('%H:%M:%S')} driver {job.attempt} of this job begins", flush=True)
         try:
+            self._seat.sit(job, partial(self._reports, job))
             outcome, reason, summary = self._run(job)
         except JournalDamaged as error:
             outcome, reason, summary = "failed", str(error), job.summary
@@ -159,6 +176,9 @@ class JobDriver:
         reason = for_tenants(reason, job.id, self._places)
         print(f"{time.strftime('%H:%M:%S')} {outcome or 'paused'}: {reason}", flush=True)
         self._drivers.done(self._seat.id, job.id, outcome, reason, summary=summary, stored_bytes=stored)
+
+    def _reports(self, job: Job) -> int:
+        return self._runs.read(job, lambda view: sum(len(trial.reports) for trial in view.trials.values())) or 0
 
     def _connect(self, job: Job) -> None:
         from elastune.cluster.ray.session import join_ray, start_ray

@@ -101,7 +101,7 @@ class Drivers:
             return Driver(**row)
 
     def lives(self, driver: str, job: str) -> None:
-        """It has driven the job for a while: deaths before it were not in a row with what may come."""
+        """It has come further than those before it: their deaths were not in a row with what may come."""
         with self._database.write() as connection:
             drives = sa.exists().where(DRIVERS.c.id == driver, DRIVERS.c.job == job)
             mine = (JOBS.c.id == job, JOBS.c.state == "running", JOBS.c.failures > 0, drives)
