@@ -29,6 +29,7 @@ from elastune.service.limiter import LEAVE_S, Limiter
 from elastune.service.places import Places
 from elastune.service.reading import Runs
 from elastune.service.states import Outcome
+from elastune.service.telling import told, without_places
 from elastune.worker.log import Logs
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class JobDriver:
             outcome, reason, summary = "failed", str(error), job.summary
         except StorageError as error:
             traceback.print_exc()  # here, where it is in the log of the job
-            self._drivers.stuck(self._seat.id, job.id, str(error))
+            self._drivers.stuck(self._seat.id, job.id, for_tenants(told(error), job.id, self._places))
             raise  # another process may have more luck
         except ElastuneError as error:
             outcome, reason, summary = "failed", str(error), job.summary
@@ -259,7 +260,7 @@ def for_tenants(reason: str, job: str, places: Places) -> str:
     reason = re.sub(r"the traceback is in \S*/logs/(\S+)\.log", rf"elastune logs {job} \1", reason)
     reason = reason.replace(f"run {places.run(job)}: ", "").replace(f"{places.code(job)}/", "")
     reason = reason.replace(str(places.run(job)), job).replace(f"{SPEC}: ", "")
-    return reason.replace(places.storage, "...").replace(str(places.home), "...")
+    return without_places(reason, places)
 
 
 def _ignore_sigterm() -> None:

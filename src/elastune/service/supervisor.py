@@ -34,6 +34,7 @@ from elastune.service.limiter import Limiter, release_all
 from elastune.service.places import Places
 from elastune.service.sweep import sweep
 from elastune.service.tables import DRIVERS, JOBS, REPLICAS
+from elastune.service.telling import told
 
 log = logging.getLogger("elastune")
 
@@ -294,8 +295,7 @@ class Supervisor:
             its_fault = isinstance(error, ElastuneError) and not isinstance(error, StorageError)
             if not its_fault:
                 log.warning("job %s could not be built: %r", job.id, error, exc_info=error)
-            said = str(error) if isinstance(error, ElastuneError) else f"{type(error).__name__}: {error}"
-            why = for_tenants(said, job.id, self.places)
+            why = for_tenants(told(error), job.id, self.places)
             with self.database.write() as connection:
                 if its_fault or job.failures + 1 >= STUCK:
                     j.finish(connection, job.id, "failed", why, mine)
@@ -316,7 +316,7 @@ class Supervisor:
         try:
             self._start(driver)
         except (ElastuneError, OSError) as error:  # it could be built before: a disk is full, or there is no network
-            self.drivers.stuck(driver.id, job, for_tenants(str(error), job, self.places))
+            self.drivers.stuck(driver.id, job, for_tenants(told(error), job, self.places))
             self.drivers.retire(driver.id)
         except Exception as error:
             log.exception("a driver could not be started: %s", error)
