@@ -33,6 +33,7 @@ service_option = click.option("--service", metavar="URL", help="Of the service; 
 @click.option("--price", metavar="$0.10", help="Of a device and hour, for quotas of money; default: nothing.")
 @click.option("--pool", metavar="NAME", help="Of these devices: replicas on one computer share it; default: its name.")
 @click.option("--max-drivers", type=click.IntRange(1, 1000), default=8, show_default=True, help="Processes at a time.")
+@click.option("--new-admin-token", is_flag=True, help="Make and print one: for who has lost all of them.")
 @explained
 def serve(
     home: Path,
@@ -45,10 +46,11 @@ def serve(
     price: str | None,
     pool: str | None,
     max_drivers: int,
+    new_admin_token: bool,
 ) -> None:
     """Run the service, with its web portal. Ctrl-C pauses its jobs; they go on when it is started again."""
     needs("fastapi", "uvicorn", "prometheus_client", "httpx")
-    from elastune.service.serve import Settings, first_token, open_service, run
+    from elastune.service.serve import FIRST_TOKEN, Settings, first_token, open_service, run
     from elastune.service.supervisor import Pool
 
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
@@ -63,14 +65,16 @@ def serve(
     computers = offered.by_computer()
     settings = Settings(home, database, storage, offered, host, port)
     service = open_service(settings)
-    token = first_token(service, settings.url)
+    token = first_token(service, settings.url, new_admin_token)
     of_ray = "" if ray is None else f" of {len(computers)} computers in the Ray cluster {ray}"
     click.echo(f"Elastune serves {sum(computers.values())} devices{of_ray} on {settings.url}")
     if token is not None:
         click.echo(f"  portal:  {settings.url}/#token={token}")
-        click.echo(f"  token:   {token}  (of the tenant 'default', an administrator; kept in {home}/admin-token)")
+        click.echo(f"  token:   {token}  (of the tenant 'default', an administrator; kept in {home}/{FIRST_TOKEN})")
     else:
-        click.echo(f"  portal:  {settings.url}  (log in with a token; the first one is in {home}/admin-token)")
+        kept = home / FIRST_TOKEN  # other replicas on the same database have no such file
+        known = f"one is in {kept}" if kept.exists() else "--new-admin-token makes one"
+        click.echo(f"  portal:  {settings.url}  (log in with a token; {known})")
     click.echo("  submit:  elastune submit examples/digits/digits.yaml", nl=True)
     run(service, settings)
 

@@ -251,6 +251,7 @@ def nested(depth: int) -> list[Any]:
         ({"metric": "\ud800"}, "cannot be stored"),
         ({"space": {"a\0": 1}}, "cannot be stored"),
         ({"space": {"lr": nested(300)}}, "nested more than 50 deep"),
+        ({"grace": "30d"}, "grace='30d': must be at most 30s"),
         ({"planning": {"profile": "/etc/passwd"}}, "must be a file in the folder of the code"),
         ({"planning": {"profile": "../../other.yaml"}}, "must be a file in the folder of the code"),
     ],
@@ -341,6 +342,18 @@ def test_health_metrics_and_the_description_are_there(site: Site) -> None:
     assert 'elastune_jobs{state="running"} 0.0' in site.client.get("/metrics").text
     paths = site.client.get("/openapi.json").json()["paths"]
     assert {"/api/v1/jobs", "/api/v1/code", "/healthz", "/metrics"} <= set(paths)
+
+
+def test_where_the_database_is_and_whose_is_told_to_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    database = ServiceDatabase("postgresql://someone:secret@127.0.0.1:1/theirs")
+    app = create_app(Service(database, Places(tmp_path, str(tmp_path / "storage"), None)))
+    with TestClient(app) as client:
+        for path in ("/healthz", "/metrics", "/api/v1/jobs"):
+            response = client.get(path, headers={"Authorization": "Bearer elt_x"})
+            assert response.status_code == 503 and "cannot be used at the moment" in response.json()["error"]
+            assert not any(word in response.text for word in ("someone", "secret", "127.0.0.1", "theirs"))
+    assert "127.0.0.1" in caplog.text and "secret" not in caplog.text, "who serves is told"
+    database.close()
 
 
 def test_what_is_not_there_is_said_in_the_same_form(site: Site) -> None:

@@ -25,7 +25,7 @@ class Printing(JobDriver):
         os.write(2, f"C of {job.name}\\n".encode())
         subprocess.run(["echo", "a child of", job.name])
         if job.name == "third":
-            raise StorageError("the disk is full")
+            raise StorageError(f"the disk of {home} is full")
         if job.name == "second":
             raise ValueError("no such layer")
         return "succeeded", "done", {}
@@ -51,7 +51,8 @@ def test_every_job_of_a_warm_driver_has_its_own_log(tmp_path: Path) -> None:
     for name, text in texts.items():
         assert f"driver 1 of this job begins\npython of {name}\nC of {name}\na child of {name}\n" in text
         assert not any(other in text for other in texts if other != name)
-    assert "no such layer" in texts["second"] and "the disk is full" in texts["third"]
+    assert "no such layer" in texts["second"] and "is full" in texts["third"]
+    assert made.service.jobs.get(jobs[2].id).reason == "the disk of ... is full"
     assert "python of" not in done.stdout and made.service.jobs.get(jobs[1].id).outcome == "failed"
     made.service.database.close()
 

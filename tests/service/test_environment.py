@@ -238,6 +238,12 @@ def test_requirements_that_name_each_other_again_and_again_are_read_once(tmp_pat
     assert environment_hash(code) == ""
 
 
+def test_requirements_that_name_more_files_than_can_be_followed_are_refused(tmp_path: Path) -> None:
+    files = {f"r{n}_txt": f"-r r{n + 1}.txt\n" for n in range(1200)}
+    with pytest.raises(SpecError, match=r"requirements\.txt of the code: cannot be read: maximum recursion"):
+        environment_hash(write(tmp_path, requirements_txt="-r r0.txt\n", r1200_txt="", **files))
+
+
 LINES = st.lists(
     st.sampled_from(["-r ", "-c ", "-e ", "./", "..", "/", "[x]", "; ", "#", "\0", "\\\n", "a" * 300, "=", "ö"])
 )

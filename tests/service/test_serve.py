@@ -1,14 +1,23 @@
-"""How a service begins: where it keeps things, and its first token."""
+"""How a service begins: where it keeps things, and its first token. How it ends."""
 
 from __future__ import annotations
 
+import signal
+import socket
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
+from tests.service.made_jobs import SPEC
+from tests.service.storm import running
 
+from elastune.errors import SpecError
 from elastune.service.database import ServiceDatabase
 from elastune.service.serve import Settings, open_service
 from elastune.service.supervisor import Pool
+from elastune.service.tables import DRIVERS, TOKENS
 from elastune.service.tenants import Tenants
 
 
@@ -35,3 +44,65 @@ def test_a_first_token_that_cannot_be_kept_is_not_made(database: ServiceDatabase
     token = tenants.who(secret)
     assert token is not None and token.role == "admin"
     assert tenants.create_first("default", kept.append) is None and kept == [secret]
+
+
+def test_there_is_always_a_way_back_to_an_administrator(database: ServiceDatabase) -> None:
+    tenants, kept = Tenants(database), list[str]()
+    tenants.create("a")
+    tenants.create_token("a", "member")
+    first = tenants.create_first("default", kept.append)
+    assert first is not None, "a member is no administrator"
+    (last,) = tenants.tokens("default")
+    with pytest.raises(SpecError, match="make another first"):
+        tenants.revoke(last.id)
+    assert tenants.who(first) == last
+    other = tenants.create_first("default", kept.append, anyway=True)
+    assert other is not None and other != first and kept == [first, other]
+    tenants.revoke(last.id)
+    tenants.revoke(last.id)
+    assert tenants.who(first) is None and tenants.who(other) is not None
+    with database.write() as connection:
+        connection.execute(sa.update(TOKENS).values(revoked_at=1.0))
+    assert tenants.create_first("default", kept.append) is not None
+
+
+@pytest.mark.timeout(120)
+def test_a_service_that_is_told_to_end_pauses_its_jobs_first(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "100"]) as driver, running(tmp_path, 1) as service:
+        row: dict[str, object] = {
+            "id": "100",
+            "pool": socket.gethostname(),
+            "tenant": "default",
+            "host": socket.gethostname(),
+        }
+        row |= {"pid": driver.pid, "job": None, "leave": False, "alive_until": time.time() + 100.0}
+        database, process = service.database, service.process
+        assert process is not None
+        with database.write() as connection:
+            connection.execute(sa.insert(DRIVERS), row)
+        process.terminate()
+        assert process.wait(60.0) == 128 + signal.SIGTERM
+        with database.read() as connection:
+            assert connection.execute(sa.select(DRIVERS.c.leave)).scalar() is True
+        database.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_service_that_is_told_to_end_does_not_wait_for_a_build(tmp_path: Path) -> None:
+    code, begun = tmp_path / "code", tmp_path / "begun"
+    code.mkdir()
+    (code / "train.py").write_text("")
+    setup = f"import os, time\nopen({str(begun)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    (code / "setup.py").write_text(setup)
+    with running(tmp_path, 1) as service:
+        process = service.process
+        assert process is not None
+        service.admin().submit({**SPEC, "metric": "loss"}, code)
+        while not begun.exists() or not begun.read_text():
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60.0) == 128 + signal.SIGINT
+    builds = Path(f"/proc/{begun.read_text()}/cmdline")
+    while builds.exists() and builds.read_bytes():  # one that has ended, and that nobody has asked for, has no words
+        time.sleep(0.05)

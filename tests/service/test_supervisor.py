@@ -13,6 +13,7 @@ from tests.service.stores import driver_of, queued, submission, tenant
 from elastune.errors import SpecError, StorageError
 from elastune.service import supervisor as module
 from elastune.service.database import ServiceDatabase
+from elastune.service.drive import SPEC
 from elastune.service.drivers import DEATHS, STUCK, Drivers
 from elastune.service.jobs import Jobs, move
 from elastune.service.limiter import Limiter
@@ -61,6 +62,40 @@ def test_a_builder_that_has_lost_its_claim_has_no_say(
     monkeypatch.setattr(module, "prepare", meanwhile)
     supervisor._build(stale)
     assert Jobs(database).get(job.id).state == "running"
+
+
+@pytest.mark.parametrize("kind", [StorageError, RuntimeError])
+def test_what_cannot_be_built_is_tried_again_ever_later_and_not_for_ever(
+    database: ServiceDatabase, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    def fails(*_: object) -> None:
+        raise kind("the archive is gone")
+
+    monkeypatch.setattr(module, "prepare", fails)
+    jobs, waits = Jobs(database), list[float]()
+    job, _ = jobs.submit(tenant(database, "a"), submission())
+    while (found := jobs.get(job.id)).state == "accepted":
+        (claim,) = supervisor._claim("accepted", "build")
+        supervisor._do(claim)
+        assert supervisor._claim("accepted", "build") == []
+        waits.append(jobs.get(job.id).not_before - time.time())
+        with database.write() as connection:
+            connection.execute(sa.update(JOBS).values(not_before=0.0))
+    assert len(waits) == STUCK and sum(waits[:-1]) > 4 * 3600
+    assert found.outcome == "failed" and "the archive is gone" in found.reason
+
+
+def test_a_job_that_is_built_at_last_begins_without_failures(
+    database: ServiceDatabase, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, _ = Jobs(database).submit(tenant(database, "a"), submission())
+    with database.write() as connection:
+        connection.execute(sa.update(JOBS).values(failures=DEATHS))
+    (claim,) = supervisor._claim("accepted", "build")
+    monkeypatch.setattr(module, "prepare", lambda *_: None)
+    supervisor._do(claim)
+    found = Jobs(database).get(job.id)
+    assert (found.state, found.failures) == ("queued", 0)
 
 
 def test_one_tenant_does_not_take_all_hands_for_builds(database: ServiceDatabase, supervisor: Supervisor) -> None:
@@ -150,6 +185,33 @@ def test_an_environment_that_takes_long_to_build_is_no_death(
     supervisor._launch(driver)
     assert drivers.get(driver.id) is None and Jobs(database).get(job.id).state == "queued"
     supervisor.stop(drivers=False)
+
+
+def test_a_job_whose_computer_has_no_room_or_no_network_for_it_waits(
+    database: ServiceDatabase, supervisor: Supervisor, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, jobs = running(database), Jobs(database)
+
+    def launched() -> Any:
+        (driver,) = supervisor.drivers.staff("here", supervisor.host, 8)
+        supervisor._launch(driver)
+        found = jobs.get(job.id)
+        assert found.state == "queued" and found.not_before > 0 and not supervisor.drivers.all()
+        with database.write() as connection:
+            assert move(connection, job.id, "running", pool="here", not_before=0.0)
+        return found
+
+    (places.code(job.id) / SPEC / "in the way").mkdir(parents=True)  # as if it could not be written
+    found = launched()
+    assert "Is a directory" in found.reason and str(places.home) not in found.reason
+    for error in (OSError(28, "No space left on device"), SpecError("pip cannot reach its index")):
+
+        def fails(*_: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(module, "prepare", fails)
+        assert str(error) in launched().reason
+    assert jobs.get(job.id).failures == 3
 
 
 def test_what_was_deleted_elsewhere_and_code_that_nobody_uses_go(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Header, Path, Query, Request, Response
@@ -25,7 +26,10 @@ from elastune.service.reading import Runs
 from elastune.service.service import OverQuota, Service
 from elastune.service.sessions import sessions
 from elastune.service.states import State
+from elastune.service.telling import told, without_places
 from elastune.service.tenants import Quota
+
+log = logging.getLogger("elastune")
 
 CODE_BYTES, JSON_BYTES = 64 << 20, 1 << 20
 _STATUS: list[tuple[type[ElastuneError], int]] = [
@@ -198,14 +202,11 @@ def _explain(request: Request, error: Exception) -> JSONResponse:
             status, text = error.status_code, str(error.detail)
         case _:
             status = next((code for kind, code in _STATUS if isinstance(error, kind)), 422)
-            text = _without_places(request.app.state.service, str(error))
+            text = without_places(told(error), request.app.state.service.places)
+            if status == 503:
+                log.warning("%s %s: %s", request.method, request.url.path, error)
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
     return JSONResponse(s.Problem(error=text).model_dump(), status, headers)
-
-
-def _without_places(service: Service, text: str) -> str:
-    """Where the service keeps things is not told to tenants."""
-    return text.replace(service.places.storage, "...").replace(str(service.places.home), "...")
 
 
 def _said(error: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from elastune.errors import SpecError, StorageError
 from elastune.service.archive import Limits, unpack
 from elastune.service.drive import SPEC
 from elastune.service.environment import environment_for, environment_hash
@@ -17,7 +18,9 @@ from elastune.yaml_file import write_yaml
 
 
 def prepare(job: Job, places: Places) -> Path:
-    """The Python to run it with. Raises SpecError or BuildFailed where that cannot be."""
+    """The Python to run it with. Raises SpecError or BuildFailed where that cannot be, StorageError or OSError where it
+    cannot be now.
+    """
     folder = places.code(job.id)
     if job.code is not None:
         if not folder.exists():
@@ -25,7 +28,10 @@ def prepare(job: Job, places: Places) -> Path:
     else:
         folder.mkdir(parents=True, exist_ok=True)
     settings = {"name": job.name, **job.spec, "checkpoints": places.checkpoints}
-    write_yaml(folder / SPEC, settings, f"job {job.id}")  # also over a file of that name in the code
+    try:
+        write_yaml(folder / SPEC, settings, f"job {job.id}")  # also over a file of that name in the code
+    except SpecError as error:  # the disk is full, say, and the experiment is as good as before
+        raise StorageError(f"the experiment cannot be put beside its code: {error}") from error
     if job.code is None:
         return Path(sys.executable)
     # Tenants that do not trust each other share no environment.

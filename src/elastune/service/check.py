@@ -24,6 +24,8 @@ ELSEWHERE = ("provider", "market", "boot")
 """Fields of machines that are not the service's."""
 FILE = "job.yaml"
 DEEPEST = 50
+LONGEST_GRACE_S = 30.0
+"""A driver that is told to leave is ended after a minute: by then its trials must have left."""
 
 
 def check_text(spec: Mapping[str, Any]) -> None:
@@ -72,6 +74,10 @@ def check(given: Mapping[str, Any], code: bytes | None, code_hash: str | None, p
         except (SpecError, Infeasible) as error:
             raise SpecError(str(error).replace(f"{place / FILE}: ", "").replace(f"{place}/", "")) from None
     experiment = tuner.experiment
+    if experiment.settings.grace_s > LONGEST_GRACE_S:
+        raise SpecError(
+            f"grace={spec.get('grace')!r}: must be at most {LONGEST_GRACE_S:g}s: others wait for the devices"
+        )
     quantum, machines = experiment.devices, experiment.machines
     name = experiment.settings.name if "name" in spec else "job"
     return Submission(name, spec, code_hash, priority, quantum, quantum * machines, quantum)

@@ -9,6 +9,7 @@ print(client.best(job["id"])["params"])
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import time
@@ -27,6 +28,8 @@ ADDRESS, TOKEN = "ELASTUNE_SERVICE", "ELASTUNE_TOKEN"
 RETRIES, RETRY_S = 5, 0.5
 AWAY_S = 900.0
 """So long a service may be away while somebody waits for a job."""
+AWAY = (None, 502, 503, 504)
+"""No answer; what a proxy says of a service that is started again, and that of a database that is."""
 MOST_LOG_BYTES = 1 << 22
 
 
@@ -197,18 +200,19 @@ class Client:
     def watch(self, job: str, every_s: float = 0.5, timeout_s: float | None = None) -> Iterator[dict[str, Any]]:
         """How the job stands, again and again until it has ended. A service that is started again is waited for."""
         begun_s = answered_s = time.monotonic()
+        until_s = math.inf if timeout_s is None else begun_s + timeout_s
         while True:
             try:
                 found = self.job(job)
             except ServiceError as error:
-                if error.status is not None or time.monotonic() - answered_s > AWAY_S:
+                if error.status not in AWAY or time.monotonic() > min(until_s, answered_s + AWAY_S):
                     raise
                 continue
             answered_s = time.monotonic()
             yield found
             if found["state"] in ENDED:
                 return
-            if timeout_s is not None and time.monotonic() - begun_s > timeout_s:
+            if time.monotonic() > until_s:
                 raise ServiceError(
                     f"job {job} is {found['state']} after {timeout_s:g} s: {found['reason'] or 'no reason'}"
                 )
@@ -222,13 +226,15 @@ class Client:
         import httpx
 
         for attempt in range(RETRIES):
+            last = attempt == RETRIES - 1
             try:
                 response = self._http.request(method, f"/api/v1{path}", **more)
-                break
-            except httpx.TransportError as error:  # every request may be sent twice
-                if attempt == RETRIES - 1:
+                if last or response.status_code not in AWAY:
+                    break
+            except httpx.TransportError as error:
+                if last:
                     raise ServiceError(f"the service at {self.url} cannot be reached: {error}") from None
-                time.sleep(RETRY_S * 2**attempt)
+            time.sleep(RETRY_S * 2**attempt)  # every request may be sent twice
         if response.status_code >= 400:
             raise _refused(response)
         found: dict[str, Any] = response.json() if response.content else {}

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,9 +25,11 @@ from elastune.errors import ElastuneError, JournalDamaged, RunFailed, StorageErr
 from elastune.service.database import ServiceDatabase
 from elastune.service.drivers import LEASE_S, Driver, Drivers
 from elastune.service.jobs import Job, Jobs
-from elastune.service.limiter import Limiter
+from elastune.service.limiter import LEAVE_S, Limiter
 from elastune.service.places import Places
+from elastune.service.reading import Runs
 from elastune.service.states import Outcome
+from elastune.service.telling import told, without_places
 from elastune.worker.log import Logs
 
 if TYPE_CHECKING:
@@ -36,10 +38,10 @@ if TYPE_CHECKING:
 
 BEAT_S, IDLE_LOOK_S = 1.0, 0.1
 LIVES_S = 60.0
-"""Who has driven a job for so long has not died at its beginning."""
+"""So often it is looked whether the driver of a job has come further than those that died before it."""
 LINGER_S = 10.0
 """So long it waits for another job: starting Ray takes longer than most small jobs."""
-FENCED = 75
+FENCED, OVERSTAYED = 75, 76
 DATABASE = "ELASTUNE_SERVICE_DATABASE"
 """The variable with the URL of the database: everybody can see the arguments of a process."""
 NICE = 5
@@ -55,13 +57,25 @@ class Seat:
     id: str
     busy: str | None = None
     """The job that it drives."""
-    busy_since_s: float = 0.0
+    reports: Callable[[], int] = int
+    """How many reports the job has now, and how many it had when this driver began."""
+    had: int = 0
+    look_due_s: float = math.inf
+    told_s: float = math.inf
+    """When it was first told to leave that job."""
     renewed_s: float = 0.0
 
     def keep(self) -> None:
         self.beat()
         for target in (self._keep, self._watch):
             threading.Thread(target=target, daemon=True, name="lease").start()
+
+    def sit(self, job: Job, reports: Callable[[], int]) -> None:
+        """It drives that job from now on."""
+        self.reports, self.look_due_s, self.told_s = reports, math.inf, math.inf
+        if job.failures:
+            self.had, self.look_due_s = reports(), time.monotonic() + LIVES_S
+        self.busy = job.id
 
     def look(self) -> Driver:
         return self._mine(self.drivers.get(self.id))
@@ -83,13 +97,28 @@ class Seat:
             try:
                 leave, job = self.beat().leave, self.busy
                 if job is not None and (leave or self.jobs.get(job).cancelled):
-                    # Again and again: one that comes before the run begins is not heard.
-                    os.kill(os.getpid(), signal.SIGTERM)
-                if job is not None and time.monotonic() - self.busy_since_s > LIVES_S:
-                    self.drivers.lives(self.id, job)
-                    self.busy_since_s = math.inf
+                    self._leave()
+                if job is not None and time.monotonic() > self.look_due_s:
+                    self._look_further(job)
             except Exception as error:  # the database may come back before the lease is over
                 print(f"the lease could not be renewed: {error}", file=sys.stderr, flush=True)
+
+    def _leave(self) -> None:
+        """Again and again: a signal that comes before the run begins is not heard. Who hears none, because code of the
+        user trains while it is imported, is ended: nobody shall wait and pay for it.
+        """
+        self.told_s = min(self.told_s, time.monotonic())
+        if time.monotonic() - self.told_s > LEAVE_S - 2 * BEAT_S:
+            print(f"told to leave {LEAVE_S:g} s ago, and still here: it is ended", file=sys.stderr, flush=True)
+            os._exit(OVERSTAYED)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def _look_further(self, job: str) -> None:
+        """Time alone is no progress: one that always dies after some minutes would be started again for ever."""
+        self.look_due_s = time.monotonic() + LIVES_S
+        if self.reports() > self.had:
+            self.drivers.lives(self.id, job)
+            self.look_due_s = math.inf
 
     def _watch(self) -> None:
         """A thread of its own: the one that renews may hang in the database."""
@@ -103,7 +132,7 @@ class JobDriver:
         self._database, self._places, self._ray = database, places, ray
         self._jobs, self._drivers, self._limiter = Jobs(database), Drivers(database), Limiter(database)
         self._seat = Seat(self._drivers, self._jobs, driver)
-        self._logs = Logs()
+        self._logs, self._runs = Logs(), Runs(places)
 
     def work(self) -> None:
         """Until there has been nothing to do for a while."""
@@ -124,15 +153,15 @@ class JobDriver:
         if job.cancelled:  # while it waited for a driver
             self._drivers.done(self._seat.id, job.id, None, "")
             return
-        self._seat.busy, self._seat.busy_since_s = job.id, time.monotonic()
         print(f"{time.strftime('%H:%M:%S')} driver {job.attempt} of this job begins", flush=True)
         try:
+            self._seat.sit(job, partial(self._reports, job))
             outcome, reason, summary = self._run(job)
         except JournalDamaged as error:
             outcome, reason, summary = "failed", str(error), job.summary
         except StorageError as error:
             traceback.print_exc()  # here, where it is in the log of the job
-            self._drivers.stuck(self._seat.id, job.id, str(error))
+            self._drivers.stuck(self._seat.id, job.id, for_tenants(told(error), job.id, self._places))
             raise  # another process may have more luck
         except ElastuneError as error:
             outcome, reason, summary = "failed", str(error), job.summary
@@ -145,9 +174,12 @@ class JobDriver:
             stored = self._places.stored_bytes(job.id)
         except StorageError:
             stored = job.stored_bytes
-        reason = _for_tenants(reason, job.id, self._places)
+        reason = for_tenants(reason, job.id, self._places)
         print(f"{time.strftime('%H:%M:%S')} {outcome or 'paused'}: {reason}", flush=True)
         self._drivers.done(self._seat.id, job.id, outcome, reason, summary=summary, stored_bytes=stored)
+
+    def _reports(self, job: Job) -> int:
+        return self._runs.read(job, lambda view: sum(len(trial.reports) for trial in view.trials.values())) or 0
 
     def _connect(self, job: Job) -> None:
         from elastune.cluster.ray.session import join_ray, start_ray
@@ -223,11 +255,12 @@ SPEC = "elastune-job.yaml"
 """The name of the experiment's file beside the code of a job."""
 
 
-def _for_tenants(reason: str, job: str, places: Places) -> str:
+def for_tenants(reason: str, job: str, places: Places) -> str:
     """Where the service keeps things is of no use to them; what to type is."""
     reason = re.sub(r"the traceback is in \S*/logs/(\S+)\.log", rf"elastune logs {job} \1", reason)
     reason = reason.replace(f"run {places.run(job)}: ", "").replace(f"{places.code(job)}/", "")
-    return reason.replace(str(places.run(job)), job).replace(f"{SPEC}: ", "")
+    reason = reason.replace(str(places.run(job)), job).replace(f"{SPEC}: ", "")
+    return without_places(reason, places)
 
 
 def _ignore_sigterm() -> None:

@@ -27,6 +27,11 @@ STUCK, LONGEST_DELAY_S = 60, 300.0
 """So often it is tried again what a store or Ray has prevented: for four hours."""
 
 
+def stuck_delay_s(failed: int) -> float:
+    """How long until it is tried again."""
+    return min(LONGEST_DELAY_S, 2.0**failed)
+
+
 @dataclass(frozen=True, slots=True)
 class Driver:
     id: str
@@ -96,7 +101,7 @@ class Drivers:
             return Driver(**row)
 
     def lives(self, driver: str, job: str) -> None:
-        """It has driven the job for a while: deaths before it were not in a row with what may come."""
+        """It has come further than those before it: their deaths were not in a row with what may come."""
         with self._database.write() as connection:
             drives = sa.exists().where(DRIVERS.c.id == driver, DRIVERS.c.job == job)
             mine = (JOBS.c.id == job, JOBS.c.state == "running", JOBS.c.failures > 0, drives)
@@ -131,8 +136,7 @@ class Drivers:
             if failed + 1 >= STUCK:
                 j.finish(connection, job, "failed", why)
             else:
-                delay_s = min(LONGEST_DELAY_S, 2.0**failed)
-                j.requeue(connection, job, why, failures=failed + 1, not_before=now + delay_s)
+                j.requeue(connection, job, why, failures=failed + 1, not_before=now + stuck_delay_s(failed))
 
     def retire(self, driver: str) -> bool:
         """It may end: it has nothing to do, and will get nothing more."""
@@ -153,11 +157,15 @@ class Drivers:
             connection.execute(sa.delete(DRIVERS).where(DRIVERS.c.id == driver.id))
             if row["job"] is None:
                 return
-            failed = connection.execute(
-                sa.select(JOBS.c.failures).where(JOBS.c.id == row["job"], JOBS.c.state == "running")
-            ).scalar()
-            if failed is None:
+            columns = (JOBS.c.failures, JOBS.c.cancelled)
+            query = sa.select(*columns).where(JOBS.c.id == row["job"], JOBS.c.state == "running")
+            job = connection.execute(query).first()
+            if job is None:
                 return
+            if job.cancelled:  # it needs no other
+                j.finish(connection, row["job"], "cancelled", "cancelled by its owner")
+                return
+            failed = job.failures
             if failed + 1 >= DEATHS:
                 j.finish(connection, row["job"], "failed", f"its driver died {failed + 1} times: {why}")
                 return

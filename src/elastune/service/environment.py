@@ -171,7 +171,7 @@ def _wanted(code: Path) -> _Wanted:
     try:
         for line in _requirement_lines(wanted.code, wanted.code / _REQUIREMENTS, set()):
             _add_line(wanted, line)
-    except (OSError, ValueError) as error:  # a name that is too long, or is no name
+    except (OSError, ValueError, RecursionError) as error:  # a name that is too long, or is no name; too many files
         raise SpecError(f"{_REQUIREMENTS} of the code: cannot be read: {error}") from None
     _add_own(wanted)
     if wanted.asks_build:

@@ -28,7 +28,7 @@ LOOK_AHEAD = 8
 FIRST_DELAY_S, LONGEST_DELAY_S = 1.0, 60.0
 LATELY_S = 3600.0
 LEAVE_S = 60.0
-"""So long drivers may take to leave when the money of a month is spent: what that costs is kept back."""
+"""So long drivers may take to leave, then they are ended. What that costs is kept back of the money of a month."""
 
 
 @dataclass(frozen=True, slots=True)

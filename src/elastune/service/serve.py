@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from elastune.service.app import create_app
 from elastune.service.client import remember
@@ -15,6 +18,7 @@ from elastune.service.supervisor import Pool, Supervisor
 from elastune.service.tenants import Tenants
 
 FIRST_TENANT = "default"
+FIRST_TOKEN = "admin-token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +48,21 @@ def open_service(settings: Settings) -> Service:
     return Service(database, places, Supervisor(database, places, settings.pool))
 
 
-def first_token(service: Service, url: str) -> str | None:
-    """A service without tokens gets a tenant, with a token of an administrator, which this user may use at once."""
-    path = service.places.home / "admin-token"
+def first_token(service: Service, url: str, anyway: bool = False) -> str | None:
+    """A service without an administrator gets a tenant, with a token of one, which this user may use at once."""
+    path = service.places.home / FIRST_TOKEN
 
     def keep(secret: str) -> None:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(secret + "\n")
 
-    secret = Tenants(service.database).create_first(FIRST_TENANT, keep)
+    secret = Tenants(service.database).create_first(FIRST_TENANT, keep, anyway)
     if secret is not None:
         remember(url, secret)
     return secret
 
 
-def run(service: Service, settings: Settings) -> None:
+def run(service: Service, settings: Settings) -> NoReturn:
     """Until Ctrl-C or SIGTERM: then jobs are paused, and go on when the service is started again."""
     import uvicorn
 
@@ -71,10 +75,20 @@ def run(service: Service, settings: Settings) -> None:
         access_log=False,
         timeout_graceful_shutdown=3,
     )
+    # The server raises a signal again when it has ended: without a handler that would be the end of the process.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     service.supervisor.start()
+    code: object = 0
     try:
-        uvicorn.Server(config).run()
-    finally:
-        print("pausing jobs: trials are saved at their next report, which may take half a minute", flush=True)
-        service.supervisor.stop(drivers=True)
-        service.database.close()
+        try:
+            uvicorn.Server(config).run()
+        finally:
+            print("pausing jobs: trials are saved at their next report, which may take half a minute", flush=True)
+            service.supervisor.stop(drivers=True)
+            service.database.close()
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except SystemExit as ended:
+        code = ended.code
+    # Without waiting for threads that build: builds end with this process, and else could take half an hour.
+    os._exit(code if isinstance(code, int) else 1)

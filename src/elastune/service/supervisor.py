@@ -27,13 +27,14 @@ from elastune.service import jobs as j
 from elastune.service.build import prepare
 from elastune.service.completion import complete
 from elastune.service.database import ServiceDatabase
-from elastune.service.drive import DATABASE
-from elastune.service.drivers import LEASE_S, Driver, Drivers
+from elastune.service.drive import DATABASE, for_tenants
+from elastune.service.drivers import LEASE_S, STUCK, Driver, Drivers, stuck_delay_s
 from elastune.service.jobs import Job, Jobs
 from elastune.service.limiter import Limiter, release_all
 from elastune.service.places import Places
 from elastune.service.sweep import sweep
 from elastune.service.tables import DRIVERS, JOBS, REPLICAS
+from elastune.service.telling import told
 
 log = logging.getLogger("elastune")
 
@@ -290,14 +291,20 @@ class Supervisor:
         job, mine = claim.job, (JOBS.c.state == "building", JOBS.c.owner == claim.token)
         try:
             prepare(job, self.places)
-        except StorageError:
-            raise  # it is tried again when the claim is over
-        except ElastuneError as error:
+        except Exception as error:
+            its_fault = isinstance(error, ElastuneError) and not isinstance(error, StorageError)
+            if not its_fault:
+                log.warning("job %s could not be built: %r", job.id, error, exc_info=error)
+            why = for_tenants(told(error), job.id, self.places)
             with self.database.write() as connection:
-                j.finish(connection, job.id, "failed", str(error), mine)
+                if its_fault or job.failures + 1 >= STUCK:
+                    j.finish(connection, job.id, "failed", why, mine)
+                else:
+                    later = {"failures": job.failures + 1, "not_before": time.time() + stuck_delay_s(job.failures)}
+                    j.move(connection, job.id, "accepted", why, mine, owner=None, owned_until=0.0, **later)
             return
         with self.database.write() as connection:
-            j.move(connection, job.id, "queued", only_if=mine, owner=None, owned_until=0.0)
+            j.move(connection, job.id, "queued", only_if=mine, owner=None, owned_until=0.0, failures=0)
 
     def _complete(self, claim: _Claim) -> None:
         complete(self.database, self.places, claim.job)
@@ -305,13 +312,11 @@ class Supervisor:
     # -------------------------------------------------------------------------------------------------------- drivers
 
     def _launch(self, driver: Driver) -> None:
+        job = str(driver.job)
         try:
             self._start(driver)
-        except StorageError as error:
-            self.drivers.stuck(driver.id, str(driver.job), str(error))
-            self.drivers.retire(driver.id)
-        except ElastuneError as error:  # on this computer its dependencies cannot be installed
-            self.drivers.done(driver.id, str(driver.job), "failed", str(error))
+        except (ElastuneError, OSError) as error:  # it could be built before: a disk is full, or there is no network
+            self.drivers.stuck(driver.id, job, for_tenants(told(error), job, self.places))
             self.drivers.retire(driver.id)
         except Exception as error:
             log.exception("a driver could not be started: %s", error)

@@ -101,12 +101,12 @@ class Tenants:
         with self._database.write() as connection:
             return _new_token(connection, tenant, role)
 
-    def create_first(self, tenant: str, keep: Callable[[str], None]) -> str | None:
-        """Where there is no token yet: a tenant and an administrator's token, all or nothing. `keep` puts its secret
-        away before anything is committed. None: there are tokens.
+    def create_first(self, tenant: str, keep: Callable[[str], None], anyway: bool = False) -> str | None:
+        """Where no administrator has a token, or `anyway`: a tenant, if it is not there, and an administrator's token,
+        all or nothing. `keep` puts its secret away before anything is committed. None: there is one.
         """
         with self._database.write() as connection:
-            if connection.execute(sa.select(TOKENS.c.id)).first() is not None:
+            if _administrators(connection) and not anyway:
                 return None
             if connection.execute(sa.select(TENANTS.c.id).where(TENANTS.c.id == tenant)).first() is None:
                 values = {"id": tenant, "share": 1.0, "created_at": time.time(), **_columns(_NO_LIMITS)}
@@ -125,6 +125,8 @@ class Tenants:
         """It is refused from now on. Nothing happens when it was revoked before."""
         now = sa.func.coalesce(TOKENS.c.revoked_at, time.time())
         with self._database.write() as connection:
+            if _administrators(connection) == [token]:
+                raise SpecError(f"token={token!r}: no other administrator has one: make another first")
             done = connection.execute(sa.update(TOKENS).where(TOKENS.c.id == token).values(revoked_at=now))
         if not done.rowcount:
             raise SpecError(f"token={token!r}: there is none of that id; `elastune tenant tokens NAME` shows all")
@@ -135,6 +137,12 @@ class Tenants:
         with self._database.read() as connection:
             row = connection.execute(query).first()
         return None if row is None else _token(row)
+
+
+def _administrators(connection: sa.Connection) -> list[str]:
+    """Their tokens."""
+    valid = (TOKENS.c.role == "admin", TOKENS.c.revoked_at.is_(None))
+    return list(connection.execute(sa.select(TOKENS.c.id).where(*valid)).scalars())
 
 
 def _hash(secret: str) -> str:
