@@ -31,7 +31,8 @@ from typing import Any
 from elastune.errors import SpecError, did_you_mean
 from elastune.messages import Config
 
-_LARGEST_INT = 2**53  # samplers compute with floats, which hold whole numbers exactly up to here
+LARGEST_INT = 2**53
+"""Much is computed with floats, which hold whole numbers exactly up to here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +342,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _is_whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) <= _LARGEST_INT
+    return isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) <= LARGEST_INT
 
 
 def _call(domain: Float | Integer) -> str:

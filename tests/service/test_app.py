@@ -251,6 +251,8 @@ def nested(depth: int) -> list[Any]:
         ({"metric": "\ud800"}, "cannot be stored"),
         ({"space": {"a\0": 1}}, "cannot be stored"),
         ({"space": {"lr": nested(300)}}, "nested more than 50 deep"),
+        ({"algorithm": {"PBT": {"n": 4, "R": 10**6, "perturbation_interval": 1}}}, "more than 10,000 such intervals"),
+        ({"algorithm": {"Hyperband": {"R": 10**400}}}, "R has 1329 bits: must be at most 2**53"),
         ({"planning": {"profile": "/etc/passwd"}}, "must be a file in the folder of the code"),
         ({"planning": {"profile": "../../other.yaml"}}, "must be a file in the folder of the code"),
     ],

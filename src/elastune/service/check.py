@@ -24,6 +24,8 @@ ELSEWHERE = ("provider", "market", "boot")
 """Fields of machines that are not the service's."""
 FILE = "job.yaml"
 DEEPEST = 50
+MOST_STAGES = 10_000
+"""An algorithm is made in this process, when a job is submitted and whenever its run is looked at."""
 
 
 def check_text(spec: Mapping[str, Any]) -> None:
@@ -47,6 +49,7 @@ def check(given: Mapping[str, Any], code: bytes | None, code_hash: str | None, p
     if is_ultron(spec):
         spec = from_ultron(spec)
     _refuse(spec)
+    _check_size(spec)
     spec.pop("simulation", None)  # of no use to a run on machines, and it may name files
     trainable = spec.get("trainable")
     if not isinstance(trainable, str) or not all(trainable.partition(":")):
@@ -85,6 +88,18 @@ def _refuse(spec: Mapping[str, Any]) -> None:
     for name in ELSEWHERE:
         if name in spec or (isinstance(cluster, Mapping) and name in cluster):
             raise SpecError(f"{name}: leave it out: jobs run on the devices of the service")
+
+
+def _check_size(spec: Mapping[str, Any]) -> None:
+    """PBT has a stage for every interval; all others have few, however large their numbers are."""
+    algorithm = spec.get("algorithm")
+    pbt = algorithm.get("PBT") if isinstance(algorithm, Mapping) else None
+    R, interval = (pbt.get(name) if isinstance(pbt, Mapping) else None for name in ("R", "perturbation_interval"))
+    if isinstance(R, int) and isinstance(interval, int) and R // max(1, interval) > MOST_STAGES:
+        raise SpecError(
+            f"perturbation_interval={interval:,}: R has more than {MOST_STAGES:,} such intervals, and no more are "
+            "allowed here: give a longer one"
+        )
 
 
 def _check_inside(spec: Mapping[str, Any], place: Path) -> None:
