@@ -53,6 +53,8 @@ class Float:
             raise SpecError(f"{_call(self)}: low must be above 0, because the scale is logarithmic")
         if self.q is not None and not 0 < self.q <= self.high - self.low:
             raise SpecError(f"{_call(self)}: q must be above 0 and at most high - low")
+        if self.q is not None and (self.high - self.low) / self.q > LARGEST_INT:
+            raise SpecError(f"{_call(self)}: must have at most 2**53 steps: give a larger q")
         for field in ("low", "high") if self.q is None else ("low", "high", "q"):
             object.__setattr__(self, field, float(getattr(self, field)))
 

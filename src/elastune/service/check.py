@@ -24,6 +24,8 @@ ELSEWHERE = ("provider", "market", "boot")
 """Fields of machines that are not the service's."""
 FILE = "job.yaml"
 DEEPEST = 50
+LONGEST_FILE_BYTES = 255
+"""File systems know no longer names."""
 MOST_STAGES = 10_000
 """An algorithm is made in this process, when a job is submitted and whenever its run is looked at."""
 
@@ -57,6 +59,8 @@ def check(given: Mapping[str, Any], code: bytes | None, code_hash: str | None, p
             f"trainable={trainable!r}: must be 'file.py:function' or 'package.module:function' of your code"
         )
     file = trainable.partition(":")[0]
+    if len(file.encode()) > LONGEST_FILE_BYTES:
+        raise SpecError(f"trainable={trainable[:60]!r}...: what is before the ':' must have at most 255 bytes")
     if code is None and file.endswith(".py"):
         raise SpecError(f"trainable={trainable!r}: there is no code with it: submit the folder it is in")
     with tempfile.TemporaryDirectory(prefix="elastune-check-") as folder:
@@ -74,6 +78,8 @@ def check(given: Mapping[str, Any], code: bytes | None, code_hash: str | None, p
             tuner, _ = load_experiment(place / FILE, with_trainable=False)
         except (SpecError, Infeasible) as error:
             raise SpecError(str(error).replace(f"{place / FILE}: ", "").replace(f"{place}/", "")) from None
+        except ArithmeticError as error:
+            raise SpecError(f"a number of the experiment is too large to compute with: {error}") from None
     experiment = tuner.experiment
     quantum, machines = experiment.devices, experiment.machines
     name = experiment.settings.name if "name" in spec else "job"
