@@ -11,6 +11,11 @@ import sqlalchemy as sa
 METADATA = sa.MetaData()
 Time = sa.Double
 
+VERSION = 1
+"""Of these tables: another number for every change of them."""
+VERSIONS = sa.Table("version", METADATA, sa.Column("number", sa.Integer, primary_key=True, autoincrement=False))
+"""One row: what the tables were made as."""
+
 TENANTS = sa.Table(
     "tenants",
     METADATA,
