@@ -350,6 +350,14 @@ def test_health_metrics_and_the_description_are_there(site: Site) -> None:
     assert {"/api/v1/jobs", "/api/v1/code", "/healthz", "/metrics"} <= set(paths)
 
 
+def test_specifications_count_as_stored(site: Site, code: bytes) -> None:
+    headers = site.token()
+    hashed = site.upload(headers, code)
+    before = site.service.usage("a").stored_bytes
+    site.submit(headers, hashed, spec={**SPEC, "metric": "m" * 5000})
+    assert site.service.usage("a").stored_bytes >= before + 5000
+
+
 def test_what_is_not_there_is_said_in_the_same_form(site: Site) -> None:
     for method, path in (("GET", "/api/v1/nothing"), ("PATCH", "/api/v1/jobs")):
         response = site.client.request(method, path, headers=site.token())

@@ -29,12 +29,13 @@ class NoSuchJob(ElastuneError):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Listed:
+    """A job without its specification, which may be large."""
+
     number: int
     id: str
     tenant: str
     name: str
-    spec: dict[str, Any]
     code: str | None
     experiment: str | None
     priority: int
@@ -60,7 +61,13 @@ class Job:
         return self.state in ENDED
 
 
-_COLUMNS = [JOBS.c[name] for name in Job.__slots__]
+@dataclass(frozen=True, slots=True)
+class Job(Listed):
+    spec: dict[str, Any]
+
+
+_LISTED = [JOBS.c[name] for name in Listed.__slots__]
+_COLUMNS = [*_LISTED, JOBS.c.spec]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +133,9 @@ class Jobs:
         before: int | None = None,
         limit: int = 100,
         experiment: str | None = None,
-    ) -> list[Job]:
+    ) -> list[Listed]:
         """The newest first; `before` a number, for the next page."""
-        query = sa.select(*_COLUMNS).where(JOBS.c.deleted_at.is_(None)).order_by(JOBS.c.number.desc()).limit(limit)
+        query = sa.select(*_LISTED).where(JOBS.c.deleted_at.is_(None)).order_by(JOBS.c.number.desc()).limit(limit)
         if tenant is not None:
             query = query.where(JOBS.c.tenant == tenant)
         if states:
@@ -138,7 +145,14 @@ class Jobs:
         if experiment is not None:
             query = query.where(JOBS.c.experiment == experiment)
         with self.database.read() as connection:
-            return [_job(row) for row in connection.execute(query).mappings()]
+            return [Listed(**row) for row in connection.execute(query).mappings()]
+
+    def seeds(self, experiment: str) -> dict[str, int]:
+        """Of the jobs of an experiment, where they have one."""
+        seed = JOBS.c.spec["seed"].as_string()
+        query = sa.select(JOBS.c.id, seed).where(JOBS.c.experiment == experiment, seed.is_not(None))
+        with self.database.read() as connection:
+            return {job: int(given) for job, given in connection.execute(query)}
 
     def history(self, job: str) -> list[dict[str, Any]]:
         columns = (HISTORY.c.at, HISTORY.c.state, HISTORY.c.attempt, HISTORY.c.reason)
@@ -161,7 +175,7 @@ class Jobs:
     def forget(self, job: str) -> None:
         """It is not shown any more, and nothing of it is stored. Its history stays."""
         with self.database.write() as connection:
-            gone = {"deleted_at": time.time(), "stored_bytes": 0}
+            gone = {"deleted_at": time.time(), "spec": {}, "spec_bytes": 0, "stored_bytes": 0}
             connection.execute(sa.update(JOBS).where(JOBS.c.id == job).values(gone))
 
     def _get(self, connection: sa.Connection, job: str, tenant: str | None = None) -> Job:
@@ -236,7 +250,7 @@ def _insert(
         **{"id": job, "tenant": tenant, "spec": spec, "experiment": experiment, "key": key},
         **{"digest": submission.digest, "state": "accepted", "reason": "", "cancelled": False},
         **{"attempt": 0, "put_offs": 0, "failures": 0, "not_before": 0.0, "owned_until": 0.0, "summary": {}},
-        **{"stored_bytes": 0, "created_at": now},
+        **{"spec_bytes": len(json.dumps(spec)), "stored_bytes": 0, "created_at": now},
     }
     connection.execute(sa.insert(JOBS), values)
     _note(connection, job, now)
@@ -250,4 +264,4 @@ def _note(connection: sa.Connection, job: str, now: float) -> None:
 
 
 def _job(row: Mapping[Any, Any]) -> Job:
-    return Job(**{name: row[name] for name in Job.__slots__})
+    return Job(**{column.name: row[column.name] for column in _COLUMNS})

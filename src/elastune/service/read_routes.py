@@ -18,7 +18,7 @@ from elastune.service import read_schema as r
 from elastune.service import schema as s
 from elastune.service import views
 from elastune.service.access import PROBLEMS, Admin, Given, JobId, Reader, Refused
-from elastune.service.jobs import Job
+from elastune.service.jobs import Listed
 from elastune.service.live import Live, Look
 from elastune.service.reading import Runs, log_text
 from elastune.service.service import Service
@@ -193,11 +193,8 @@ def get_experiment(experiment: JobId, service: Given, token: Reader, runs: Views
     jobs = service.jobs.page(token.tenant, experiment=experiment, limit=1000)[::-1]
     if not jobs:
         raise Refused(404, f"there is no experiment {experiment!r}")
-    rows = []
-    for job in jobs:
-        seed = job.spec.get("seed")
-        seed = seed if isinstance(seed, int) else None
-        rows.append(r.SeedRow(**s.JobModel.of(job).model_dump(), seed=seed, now=_brief(runs, job)))
+    seeds = service.jobs.seeds(experiment)
+    rows = [r.SeedRow(**s.JobModel.of(job).model_dump(), seed=seeds.get(job.id), now=_brief(runs, job)) for job in jobs]
     known = next((row.now for row in rows if row.now.metric is not None), r.Brief())
     values = [row.now.best_value for row in rows if row.state == "succeeded" and row.now.best_value is not None]
     best = (max if known.mode == "max" else min)(values) if values else None
@@ -234,7 +231,7 @@ def _overview(service: Service, runs: Runs, tenant: str, before: int | None, lim
     return r.Overview(jobs=rows, next=jobs[-1].number if len(jobs) == limit else None)
 
 
-def _brief(runs: Runs, job: Job) -> r.Brief:
+def _brief(runs: Runs, job: Listed) -> r.Brief:
     """Of one that has ended it is in the database: its journal need not be read."""
     if job.ended and job.summary:
         return views.brief_of_summary(job)

@@ -23,7 +23,7 @@ from elastune.errors import JournalDamaged, StorageError
 from elastune.messages import decode_record
 from elastune.record.journal import SqlJournal
 from elastune.record.projection import RunView
-from elastune.service.jobs import Job
+from elastune.service.jobs import Listed
 from elastune.service.places import Places
 from elastune.worker.log import older
 
@@ -53,7 +53,7 @@ class Runs:
         self._kept: OrderedDict[str, _Reading] = OrderedDict()
         self._lock, self._folding = threading.Lock(), threading.Lock()
 
-    def read(self, job: Job, make: Callable[[RunView], T]) -> T | None:
+    def read(self, job: Listed, make: Callable[[RunView], T]) -> T | None:
         """What is made of the run as it stands now; None if it has not begun."""
         if job.attempt == 0:
             return None

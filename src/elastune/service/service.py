@@ -149,5 +149,5 @@ class Service:
 
 def _stored_bytes(connection: sa.Connection, tenant: str) -> int:
     code = sa.select(sa.func.sum(CODES.c.bytes)).where(CODES.c.tenant == tenant)
-    runs = sa.select(sa.func.sum(JOBS.c.stored_bytes)).where(JOBS.c.tenant == tenant)
+    runs = sa.select(sa.func.sum(JOBS.c.stored_bytes + JOBS.c.spec_bytes)).where(JOBS.c.tenant == tenant)
     return sum(int(connection.execute(query).scalar() or 0) for query in (code, runs))

@@ -56,6 +56,7 @@ JOBS = sa.Table(
     sa.Column("tenant", sa.ForeignKey("tenants.id"), nullable=False),
     sa.Column("name", sa.String, nullable=False),
     sa.Column("spec", sa.JSON, nullable=False),
+    sa.Column("spec_bytes", sa.Integer, nullable=False),
     sa.Column("code", sa.String),
     sa.Column("experiment", sa.String, index=True),
     # The same submission twice is one job: `digest` tells whether it is the same.
