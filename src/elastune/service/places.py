@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,12 +54,15 @@ class Places:
 
     def stored_bytes(self, job: str) -> int:
         """What a job takes up: its run on this computer, and its checkpoints."""
-        run = self.run(job)
-        files = [path for path in run.rglob("*") if path.is_file() and not path.is_symlink()] if run.exists() else []
         with _explained(self.checkpoints_of(job), "read"):
             file_system, path = fsspec.core.url_to_fs(self.checkpoints_of(job))
             saved = int(file_system.du(path)) if file_system.exists(path) else 0
-        return saved + sum(file.stat().st_size for file in files)
+        return saved + folder_bytes(self.run(job))
+
+    def codes_here(self) -> set[str]:
+        """The jobs whose code is unpacked on this computer."""
+        folder = self.home / "code"
+        return {each.name for each in folder.iterdir() if each.name[0] != "."} if folder.exists() else set()
 
     def remove_here(self, job: str) -> None:
         """What this computer has of a job; what is not there makes no difference."""
@@ -104,6 +108,16 @@ class Places:
             file_system, path = fsspec.core.url_to_fs(self.archive(tenant, code))
             if file_system.exists(path):
                 file_system.rm(path)
+
+
+def folder_bytes(folder: Path) -> int:
+    """What is in it; links are not followed."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # it may have gone meanwhile
+                total += os.lstat(os.path.join(root, name)).st_size
+    return total
 
 
 @contextmanager

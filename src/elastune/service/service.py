@@ -18,7 +18,7 @@ from elastune.service.jobs import Conflict, Job, Jobs, digest_of
 from elastune.service.limiter import spent_this_month_usd
 from elastune.service.places import Places
 from elastune.service.supervisor import Supervisor
-from elastune.service.tables import CODES, GRANTS, JOBS
+from elastune.service.tables import CODES, GRANTS, JOBS, KEPT, REPLICAS
 from elastune.service.tenants import Tenants
 
 MOST_SEEDS_BYTES = 16_000_000
@@ -150,4 +150,6 @@ class Service:
 def _stored_bytes(connection: sa.Connection, tenant: str) -> int:
     code = sa.select(sa.func.sum(CODES.c.bytes)).where(CODES.c.tenant == tenant)
     runs = sa.select(sa.func.sum(JOBS.c.stored_bytes + JOBS.c.spec_bytes)).where(JOBS.c.tenant == tenant)
-    return sum(int(connection.execute(query).scalar() or 0) for query in (code, runs))
+    served = KEPT.c.pool.in_(sa.select(REPLICAS.c.pool))
+    kept = sa.select(sa.func.sum(KEPT.c.bytes)).where(KEPT.c.tenant == tenant, served)
+    return sum(int(connection.execute(query).scalar() or 0) for query in (code, runs, kept))

@@ -32,14 +32,14 @@ from elastune.service.drivers import LEASE_S, Driver, Drivers
 from elastune.service.jobs import Job, Jobs
 from elastune.service.limiter import Limiter, release_all
 from elastune.service.places import Places
-from elastune.service.sweep import sweep
+from elastune.service.sweep import remove_copies, sweep
 from elastune.service.tables import DRIVERS, JOBS, REPLICAS
 
 log = logging.getLogger("elastune")
 
 TICK_S = 0.25
 HANDS = {"build": 4, "complete": 4, "launch": 4, "look": 1}
-SWEEP_S = 1800.0
+TIDY_S, SWEEP_S = 60.0, 1800.0
 TENANT = 2
 """So many builds of one tenant may go on at a time."""
 OWNED_S = 15.0
@@ -113,7 +113,7 @@ class Supervisor:
         self._launching: set[str] = set()
         self._looking = False
         self._woken, self._stopped = threading.Event(), False
-        self._beat_due_s = self._sweep_due_s = 0.0
+        self._beat_due_s = self._tidy_due_s = self._sweep_due_s = 0.0
         self._thread: threading.Thread | None = None
 
     # ------------------------------------------------------------------------------------------------- for the service
@@ -171,7 +171,10 @@ class Supervisor:
 
     def _sweep(self) -> None:
         try:
-            sweep(self.database, self.places)
+            remove_copies(self.database, self.places)
+            if time.monotonic() >= self._sweep_due_s:
+                self._sweep_due_s = time.monotonic() + SWEEP_S
+                sweep(self.database, self.places, self.pool.name)
         except Exception as error:  # it costs room, and comes again
             log.warning("what was deleted could not be swept up: %s", error)
 
@@ -188,8 +191,8 @@ class Supervisor:
         if not self._looking:
             self._looking = True
             self._hands["look"].submit(self._look_at_devices)  # Ray may be slow to answer
-        if time.monotonic() >= self._sweep_due_s:
-            self._sweep_due_s = time.monotonic() + SWEEP_S
+        if time.monotonic() >= self._tidy_due_s:
+            self._tidy_due_s = time.monotonic() + TIDY_S
             self._hands["look"].submit(self._sweep)
         if self._launching:
             self.drivers.extend(list(self._launching))

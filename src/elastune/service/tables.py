@@ -158,6 +158,15 @@ DRIVERS = sa.Table(
     sa.Column("alive_until", Time, nullable=False),
 )
 
+KEPT = sa.Table(
+    "kept",
+    METADATA,
+    # What the computer of a pool keeps for a tenant besides its runs: environments and unpacked code.
+    sa.Column("pool", sa.String, primary_key=True),
+    sa.Column("tenant", sa.String, primary_key=True),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+)
+
 REPLICAS = sa.Table(
     "replicas",
     METADATA,
