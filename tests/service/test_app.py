@@ -337,6 +337,14 @@ def test_code_that_attacks_is_refused_and_leaves_nothing_behind(site: Site, tmp_
     assert site.client.get("/api/v1/me", headers=headers).json()["usage"]["stored_bytes"] == 0
 
 
+def test_code_that_the_store_has_lost_is_stored_again(site: Site, code: bytes) -> None:
+    headers = site.token()
+    hashed = site.upload(headers, code)
+    site.service.places.remove_archive("a", hashed)
+    assert site.upload(headers, code) == hashed
+    assert site.submit(headers, hashed)["state"] == "accepted"
+
+
 def test_more_code_than_the_quota_has_room_for_is_refused(site: Site, code: bytes) -> None:
     headers = site.token("small", quota=Quota(max_storage_bytes=len(code) - 1))
     response = site.client.put("/api/v1/code", content=code, headers=headers)

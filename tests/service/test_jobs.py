@@ -14,7 +14,7 @@ from elastune.errors import SpecError
 from elastune.service.database import ServiceDatabase
 from elastune.service.jobs import Conflict, Jobs, NoSuchJob, finish, move
 from elastune.service.states import FOLLOWS, OPEN, State
-from elastune.service.tables import JOBS
+from elastune.service.tables import CODES, JOBS
 
 
 def test_the_same_submission_with_the_same_key_is_one_job(database: ServiceDatabase) -> None:
@@ -147,3 +147,16 @@ def test_a_specification_counts_as_stored_until_its_job_is_deleted(database: Ser
     jobs.forget(job.id)
     with database.read() as connection:
         assert connection.execute(query).one() == (0, {})
+
+
+def test_a_job_is_accepted_only_as_long_as_its_code_is_there_and_keeps_it(database: ServiceDatabase) -> None:
+    jobs, name = Jobs(database), tenant(database, "a")
+    wanted = replace(submission(), code="c")
+    with pytest.raises(SpecError, match="code='c': it was not uploaded"):
+        jobs.submit(name, wanted)
+    assert jobs.page(name) == []
+    with database.write() as connection:
+        connection.execute(sa.insert(CODES), {"tenant": name, "hash": "c", "bytes": 1, "created_at": 0.0})
+    jobs.submit(name, wanted)
+    with database.read() as connection:
+        assert connection.execute(sa.select(CODES.c.created_at)).scalar_one() > 0

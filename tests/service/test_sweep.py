@@ -10,13 +10,14 @@ import pytest
 import sqlalchemy as sa
 from tests.service.stores import driver_of, queued, submission, tenant
 
+from elastune.errors import StorageError
 from elastune.service.database import ServiceDatabase
 from elastune.service.environment import environment_for, environment_hash
 from elastune.service.jobs import Jobs, finish, move
 from elastune.service.places import Places
 from elastune.service.service import Service
 from elastune.service.sweep import UNUSED_ENVIRONMENT_S, remove_copies, sweep
-from elastune.service.tables import JOBS, REPLICAS
+from elastune.service.tables import CODES, JOBS, REPLICAS
 
 
 @pytest.fixture
@@ -75,6 +76,21 @@ def test_environments_and_unpacked_code_count_as_stored(database: ServiceDatabas
     with database.write() as connection:
         connection.execute(sa.delete(REPLICAS))
     assert service.usage("a").stored_bytes == before, "a computer that is gone keeps nothing"
+
+
+def test_code_whose_archive_cannot_be_removed_is_still_known(database: ServiceDatabase, tmp_path: Path) -> None:
+    class Stuck(Places):
+        def remove_archive(self, tenant: str, code: str) -> None:
+            raise StorageError("not now")
+
+    of = tenant(database, "a")
+    row = {"tenant": of, "hash": "c", "bytes": 1, "created_at": 0.0}
+    with database.write() as connection:
+        connection.execute(sa.insert(CODES), row)
+    with pytest.raises(StorageError, match="not now"):
+        sweep(database, Stuck(tmp_path, str(tmp_path / "storage"), None), "here")
+    with database.read() as connection:
+        assert connection.execute(sa.select(CODES.c.hash)).scalars().all() == ["c"]
 
 
 def environment(places: Places, of: str, age_s: float, size: int = 1) -> Path:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from elastune.errors import ElastuneError, SpecError
 from elastune.service.database import ServiceDatabase
 from elastune.service.states import ENDED, FOLLOWS, OPEN, Outcome, State
-from elastune.service.tables import HISTORY, JOBS
+from elastune.service.tables import CODES, HISTORY, JOBS
 
 LONGEST_KEY = 200
 
@@ -115,6 +115,8 @@ class Jobs:
         with self.database.write() as connection:
             if key is not None and (known := _known(connection, tenant, key, submission.digest)) is not None:
                 return known, False
+            if submission.code is not None:
+                use_code(connection, tenant, submission.code)
             experiment = None if submission.seeds is None else f"{submission.name}-{secrets.token_hex(4)}"
             made = [
                 _insert(connection, tenant, submission, spec, experiment, key if number == 0 else None)
@@ -184,6 +186,13 @@ class Jobs:
         if row is None or (tenant is not None and row["tenant"] != tenant):
             raise NoSuchJob(f"there is no job {job!r}")
         return _job(row)
+
+
+def use_code(connection: sa.Connection, tenant: str, code: str) -> None:
+    """The next sweep leaves it, and those after it find the job that uses it."""
+    mine = (CODES.c.tenant == tenant, CODES.c.hash == code)
+    if not connection.execute(sa.update(CODES).where(*mine).values(created_at=time.time())).rowcount:
+        raise SpecError(f"code={code!r}: it was not uploaded: PUT it to /api/v1/code first")
 
 
 def move(

@@ -98,6 +98,11 @@ class Places:
             file_system.pipe_file(draft, data)
             file_system.mv(draft, path)
 
+    def has_archive(self, tenant: str, code: str) -> bool:
+        with _explained(self.archive(tenant, code), "read"):
+            file_system, path = fsspec.core.url_to_fs(self.archive(tenant, code))
+            return bool(file_system.exists(path))
+
     def load_archive(self, tenant: str, code: str) -> bytes:
         with _explained(self.archive(tenant, code), "read"), fsspec.open(self.archive(tenant, code), "rb") as file:
             data: bytes = file.read()

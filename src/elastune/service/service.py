@@ -14,7 +14,7 @@ from elastune.errors import ElastuneError, SpecError
 from elastune.service.archive import check_archive, code_hash
 from elastune.service.check import check, check_text
 from elastune.service.database import ServiceDatabase
-from elastune.service.jobs import Conflict, Job, Jobs, digest_of
+from elastune.service.jobs import Conflict, Job, Jobs, digest_of, use_code
 from elastune.service.limiter import spent_this_month_usd
 from elastune.service.places import Places
 from elastune.service.supervisor import Supervisor
@@ -47,20 +47,22 @@ class Service:
         code, mine = code_hash(data), CODES.c.tenant == tenant
         with self.database.write() as connection:  # so that the next sweep leaves it
             used = sa.update(CODES).where(mine, CODES.c.hash == code).values(created_at=time.time())
-            if connection.execute(used).rowcount:
-                return code
-        self._check_room(tenant, len(data))
+            known = bool(connection.execute(used).rowcount)
+        if known and self.places.has_archive(tenant, code):
+            return code
+        if not known:
+            self._check_room(tenant, len(data))
         check_archive(data)
         self.places.save_archive(tenant, code, data)
         row = {"tenant": tenant, "hash": code, "bytes": len(data), "created_at": time.time()}
-        try:
-            with self.database.write() as connection:
-                if connection.execute(sa.select(CODES.c.hash).where(mine, CODES.c.hash == code)).first() is None:
+        with self.database.write() as connection:
+            if connection.execute(sa.select(CODES.c.hash).where(mine, CODES.c.hash == code)).first() is None:
+                try:
                     self._check_room(tenant, len(data), connection)  # others may have been faster
-                    connection.execute(sa.insert(CODES), row)
-        except OverQuota:
-            self.places.remove_archive(tenant, code)
-            raise
+                except OverQuota:
+                    self.places.remove_archive(tenant, code)  # here, where nobody else can say that he has stored it
+                    raise
+                connection.execute(sa.insert(CODES), row)
         return code
 
     def submit(
@@ -80,8 +82,8 @@ class Service:
             return known, False  # whatever has become of quotas and stores since
         data = None
         if code is not None:
-            if not self._knows(tenant, code):
-                raise SpecError(f"code={code!r}: it was not uploaded: PUT it to /api/v1/code first")
+            with self.database.write() as connection:
+                use_code(connection, tenant, code)
             data = self.places.load_archive(tenant, code)
         submission = replace(check(spec, data, code, priority), seeds=seeds, digest=digest)
         self._check_room(tenant)
@@ -136,11 +138,6 @@ class Service:
                 f"tenant {tenant!r} has stored {stored:,} bytes, {new_bytes:,} would come on top, and its quota is "
                 f"{limit:,}: delete jobs that you do not need (`elastune delete JOB`), or ask for more room"
             )
-
-    def _knows(self, tenant: str, code: str) -> bool:
-        query = sa.select(CODES.c.hash).where(CODES.c.tenant == tenant, CODES.c.hash == code)
-        with self.database.read() as connection:
-            return connection.execute(query).first() is not None
 
     def _wake(self) -> None:
         if self.supervisor is not None:

@@ -28,8 +28,7 @@ def sweep(database: ServiceDatabase, places: Places, pool: str) -> None:
         gone = connection.execute(deleted).scalars().all()
     for job in gone:
         places.remove_here(job)
-    for tenant, code in _take_unused(database):
-        places.remove_archive(tenant, code)
+    _remove_unused_code(database, places)
     _remove_environments(database, places)
     _count(database, places, pool)
 
@@ -47,14 +46,16 @@ def remove_copies(database: ServiceDatabase, places: Places) -> None:
         shutil.rmtree(places.code(job), ignore_errors=True)
 
 
-def _take_unused(database: ServiceDatabase) -> list[tuple[str, str]]:
+def _remove_unused_code(database: ServiceDatabase, places: Places) -> None:
     used = sa.exists().where(JOBS.c.tenant == CODES.c.tenant, JOBS.c.code == CODES.c.hash, JOBS.c.deleted_at.is_(None))
     unused = (CODES.c.created_at < time.time() - UNUSED_S, sa.not_(used))
-    with database.write() as connection:
+    with database.read() as connection:
         found = connection.execute(sa.select(CODES.c.tenant, CODES.c.hash).where(*unused)).all()
-        for tenant, code in found:
-            connection.execute(sa.delete(CODES).where(CODES.c.tenant == tenant, CODES.c.hash == code))
-    return [(tenant, code) for tenant, code in found]
+    for tenant, code in found:
+        with database.write() as connection:  # the archive in the same transaction: it may be uploaded anew right after
+            mine = (CODES.c.tenant == tenant, CODES.c.hash == code)
+            if connection.execute(sa.delete(CODES).where(*mine, *unused)).rowcount:
+                places.remove_archive(tenant, code)
 
 
 def _remove_environments(database: ServiceDatabase, places: Places) -> None:
