@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,6 +94,15 @@ class ServiceDatabase:
             if error.connection_invalidated:
                 raise StorageError(f"the database {self.name} has hung up: {str(error.orig).strip()}") from error
             raise
+
+
+def now(connection: sa.Connection) -> float:
+    """Unix seconds, by the clock of the database: replicas compare what others have written, and their own may differ.
+    SQLite has that of its one computer.
+    """
+    if connection.dialect.name == "sqlite":
+        return time.time()
+    return float(connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())").scalar_one())
 
 
 def _url(text: str) -> sa.URL:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from elastune.errors import ElastuneError, SpecError
-from elastune.service.database import ServiceDatabase
+from elastune.service.database import ServiceDatabase, now
 from elastune.service.states import ENDED, FOLLOWS, OPEN, Outcome, State
 from elastune.service.tables import CODES, HISTORY, JOBS
 
@@ -177,7 +176,7 @@ class Jobs:
     def forget(self, job: str) -> None:
         """It is not shown any more, and nothing of it is stored. Its history stays."""
         with self.database.write() as connection:
-            gone = {"deleted_at": time.time(), "spec": {}, "spec_bytes": 0, "stored_bytes": 0}
+            gone = {"deleted_at": now(connection), "spec": {}, "spec_bytes": 0, "stored_bytes": 0}
             connection.execute(sa.update(JOBS).where(JOBS.c.id == job).values(gone))
 
     def _get(self, connection: sa.Connection, job: str, tenant: str | None = None) -> Job:
@@ -191,7 +190,7 @@ class Jobs:
 def use_code(connection: sa.Connection, tenant: str, code: str) -> None:
     """The next sweep leaves it, and those after it find the job that uses it."""
     mine = (CODES.c.tenant == tenant, CODES.c.hash == code)
-    if not connection.execute(sa.update(CODES).where(*mine).values(created_at=time.time())).rowcount:
+    if not connection.execute(sa.update(CODES).where(*mine).values(created_at=now(connection))).rowcount:
         raise SpecError(f"code={code!r}: it was not uploaded: PUT it to /api/v1/code first")
 
 
@@ -205,12 +204,11 @@ def move(
 ) -> bool:
     """Take a job to another state, if that may follow; False if it may not, because somebody else was faster."""
     before = [state for state, after in FOLLOWS.items() if to in after]
-    now = time.time()
     where = (JOBS.c.id == job, JOBS.c.state.in_(before), *only_if)
     new = {"state": to, "reason": reason.replace("\0", ""), **values}  # PostgreSQL takes no text with a NUL
     changed = connection.execute(sa.update(JOBS).where(*where).values(new))
     if changed.rowcount:
-        _note(connection, job, now)
+        _note(connection, job, now(connection))
     return bool(changed.rowcount)
 
 
@@ -253,21 +251,21 @@ def _insert(
     experiment: str | None,
     key: str | None,
 ) -> str:
-    now, job = time.time(), f"{submission.name}-{secrets.token_hex(4)}"
+    at, job = now(connection), f"{submission.name}-{secrets.token_hex(4)}"
     values = {
         **{name: getattr(submission, name) for name in ("name", "code", "priority", "least", "most", "quantum")},
         **{"id": job, "tenant": tenant, "spec": spec, "experiment": experiment, "key": key},
         **{"digest": submission.digest, "state": "accepted", "reason": "", "cancelled": False},
         **{"attempt": 0, "put_offs": 0, "failures": 0, "not_before": 0.0, "owned_until": 0.0, "summary": {}},
-        **{"spec_bytes": len(json.dumps(spec)), "stored_bytes": 0, "created_at": now},
+        **{"spec_bytes": len(json.dumps(spec)), "stored_bytes": 0, "created_at": at},
     }
     connection.execute(sa.insert(JOBS), values)
-    _note(connection, job, now)
+    _note(connection, job, at)
     return job
 
 
-def _note(connection: sa.Connection, job: str, now: float) -> None:
-    copied = sa.select(JOBS.c.id, JOBS.c.tenant, sa.literal(now), JOBS.c.state, JOBS.c.attempt, JOBS.c.reason)
+def _note(connection: sa.Connection, job: str, at: float) -> None:
+    copied = sa.select(JOBS.c.id, JOBS.c.tenant, sa.literal(at), JOBS.c.state, JOBS.c.attempt, JOBS.c.reason)
     names = ["job", "tenant", "at", "state", "attempt", "reason"]
     connection.execute(sa.insert(HISTORY).from_select(names, copied.where(JOBS.c.id == job)))
 

@@ -43,7 +43,9 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 class _Reading:
     view: RunView = field(default_factory=RunView)
     records: int = 0
-    read_at: float = -math.inf
+    read_s: float = -math.inf
+    whole: bool = False
+    """Nothing will be appended any more."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -59,11 +61,10 @@ class Runs:
             return None
         reading = self._reading(job.id)
         with reading.lock:  # a view that somebody looks at must stand still
-            now = time.time()
-            unread = not job.ended or job.ended_at is None or reading.read_at <= job.ended_at
-            if unread and now - reading.read_at > FRESH_S:
+            now_s = time.monotonic()
+            if not reading.whole and (job.ended or now_s - reading.read_s > FRESH_S):
                 self._feed(job.id, reading)
-                reading.read_at = now
+                reading.read_s, reading.whole = now_s, job.ended
             made = make(reading.view) if reading.records else None
         self._drop_oldest()
         return made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +12,7 @@ import sqlalchemy as sa
 from elastune.errors import ElastuneError, SpecError
 from elastune.service.archive import check_archive, code_hash
 from elastune.service.check import check, check_text
-from elastune.service.database import ServiceDatabase
+from elastune.service.database import ServiceDatabase, now
 from elastune.service.jobs import Conflict, Job, Jobs, digest_of, use_code
 from elastune.service.limiter import spent_this_month_usd
 from elastune.service.places import Places
@@ -46,7 +45,7 @@ class Service:
         """Keep code; what is known already is not stored again."""
         code, mine = code_hash(data), CODES.c.tenant == tenant
         with self.database.write() as connection:  # so that the next sweep leaves it
-            used = sa.update(CODES).where(mine, CODES.c.hash == code).values(created_at=time.time())
+            used = sa.update(CODES).where(mine, CODES.c.hash == code).values(created_at=now(connection))
             known = bool(connection.execute(used).rowcount)
         if known and self.places.has_archive(tenant, code):
             return code
@@ -54,7 +53,6 @@ class Service:
             self._check_room(tenant, len(data))
         check_archive(data)
         self.places.save_archive(tenant, code, data)
-        row = {"tenant": tenant, "hash": code, "bytes": len(data), "created_at": time.time()}
         with self.database.write() as connection:
             if connection.execute(sa.select(CODES.c.hash).where(mine, CODES.c.hash == code)).first() is None:
                 try:
@@ -62,6 +60,7 @@ class Service:
                 except OverQuota:
                     self.places.remove_archive(tenant, code)  # here, where nobody else can say that he has stored it
                     raise
+                row = {"tenant": tenant, "hash": code, "bytes": len(data), "created_at": now(connection)}
                 connection.execute(sa.insert(CODES), row)
         return code
 
@@ -121,7 +120,7 @@ class Service:
                 number(sa.select(sa.func.count()).select_from(GRANTS).where(*held)),
                 number(sa.select(sa.func.count()).select_from(JOBS).where(*running)),
                 _stored_bytes(connection, tenant),
-                spent_this_month_usd(connection, tenant, time.time()),
+                spent_this_month_usd(connection, tenant, now(connection)),
             )
 
     def _check_room(self, tenant: str, new_bytes: int = 0, connection: sa.Connection | None = None) -> None:

@@ -10,7 +10,7 @@ from collections import Counter
 
 import sqlalchemy as sa
 
-from elastune.service.database import ServiceDatabase
+from elastune.service.database import ServiceDatabase, now
 from elastune.service.environment import last_asked_for, remove_environment
 from elastune.service.places import Places, folder_bytes
 from elastune.service.states import ENDED, OPEN
@@ -48,8 +48,8 @@ def remove_copies(database: ServiceDatabase, places: Places) -> None:
 
 def _remove_unused_code(database: ServiceDatabase, places: Places) -> None:
     used = sa.exists().where(JOBS.c.tenant == CODES.c.tenant, JOBS.c.code == CODES.c.hash, JOBS.c.deleted_at.is_(None))
-    unused = (CODES.c.created_at < time.time() - UNUSED_S, sa.not_(used))
     with database.read() as connection:
+        unused = (CODES.c.created_at < now(connection) - UNUSED_S, sa.not_(used))
         found = connection.execute(sa.select(CODES.c.tenant, CODES.c.hash).where(*unused)).all()
     for tenant, code in found:
         with database.write() as connection:  # the archive in the same transaction: it may be uploaded anew right after
