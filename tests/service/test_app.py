@@ -229,6 +229,16 @@ def test_a_job_can_be_run_again_and_what_is_stored_of_it_deleted(site: Site, cod
     ]
 
 
+def test_the_key_of_a_deleted_job_can_be_used_again(site: Site, code: bytes) -> None:
+    headers = {**site.token(), "Idempotency-Key": "k"}
+    hashed = site.upload(headers, code)
+    job = site.submit(headers, hashed)["id"]
+    site.end(job)
+    assert site.client.delete(f"/api/v1/jobs/{job}", headers=headers).status_code == 204
+    again = site.submit(headers, hashed)
+    assert again["id"] != job and again["state"] == "accepted"
+
+
 def nested(depth: int) -> list[Any]:
     value: list[Any] = []
     for _ in range(depth):

@@ -176,8 +176,8 @@ class Jobs:
     def forget(self, job: str) -> None:
         """It is not shown any more, and nothing of it is stored. Its history stays."""
         with self.database.write() as connection:
-            gone = {"deleted_at": now(connection), "spec": {}, "spec_bytes": 0, "stored_bytes": 0}
-            connection.execute(sa.update(JOBS).where(JOBS.c.id == job).values(gone))
+            gone = sa.update(JOBS).where(JOBS.c.id == job).values(deleted_at=now(connection), key=None)
+            connection.execute(gone.values(spec={}, spec_bytes=0, stored_bytes=0))
 
     def _get(self, connection: sa.Connection, job: str, tenant: str | None = None) -> Job:
         there = (JOBS.c.id == job, JOBS.c.deleted_at.is_(None))
