@@ -93,6 +93,21 @@ def test_code_whose_archive_cannot_be_removed_is_still_known(database: ServiceDa
         assert connection.execute(sa.select(CODES.c.hash)).scalars().all() == ["c"]
 
 
+def test_what_uploads_that_were_cut_off_have_left_goes(database: ServiceDatabase, places: Places) -> None:
+    of = tenant(database, "a")
+    for code in ("known", "stray", "new"):
+        places.save_archive(of, code, b"x")
+    folder = Path(places.storage) / "code" / of
+    (folder / "cut.tar.gz.0a.part").write_bytes(b"x")
+    for file in folder.iterdir():
+        if file.name != "new.tar.gz":
+            os.utime(file, (time.time() - 7200, time.time() - 7200))
+    with database.write() as connection:
+        connection.execute(sa.insert(CODES), {"tenant": of, "hash": "known", "bytes": 1, "created_at": time.time()})
+    sweep(database, places, "here")
+    assert {file.name for file in folder.iterdir()} == {"known.tar.gz", "new.tar.gz"}
+
+
 def environment(places: Places, of: str, age_s: float, size: int = 1) -> Path:
     folder = places.environments / of / f"{age_s:.0f}"
     (folder / "build-1").mkdir(parents=True)

@@ -108,6 +108,21 @@ class Places:
             data: bytes = file.read()
         return data
 
+    def archives(self) -> list[tuple[str, str]]:
+        """What the store has of code, as tenants and names of files: also drafts that were never finished."""
+        with _explained(self.storage, "read"):
+            file_system, path = fsspec.core.url_to_fs(f"{self.storage}/code")
+            file_system.invalidate_cache()
+            found = [tuple(file.split("/")[-2:]) for file in file_system.find(path)]
+        return [(tenant, file) for tenant, file in found]
+
+    def remove_stray(self, tenant: str, file: str, before: float) -> None:
+        """Unless it was written since then."""
+        with _explained(self.storage, "removed"):
+            file_system, path = fsspec.core.url_to_fs(f"{self.storage}/code/{tenant}/{file}")
+            if file_system.exists(path) and file_system.modified(path).timestamp() < before:
+                file_system.rm(path)
+
     def remove_archive(self, tenant: str, code: str) -> None:
         with _explained(self.archive(tenant, code), "removed"):
             file_system, path = fsspec.core.url_to_fs(self.archive(tenant, code))

@@ -28,9 +28,10 @@ def sweep(database: ServiceDatabase, places: Places, pool: str) -> None:
         gone = connection.execute(deleted).scalars().all()
     for job in gone:
         places.remove_here(job)
-    _remove_unused_code(database, places)
     _remove_environments(database, places)
     _count(database, places, pool)
+    _remove_unused_code(database, places)
+    _remove_strays(database, places)
 
 
 def remove_copies(database: ServiceDatabase, places: Places) -> None:
@@ -56,6 +57,20 @@ def _remove_unused_code(database: ServiceDatabase, places: Places) -> None:
             mine = (CODES.c.tenant == tenant, CODES.c.hash == code)
             if connection.execute(sa.delete(CODES).where(*mine, *unused)).rowcount:
                 places.remove_archive(tenant, code)
+
+
+def _remove_strays(database: ServiceDatabase, places: Places) -> None:
+    """What uploads have left that were cut off: drafts, and archives that nobody knows of."""
+    codes = sa.select(CODES.c.tenant, CODES.c.hash)
+    with database.read() as connection:
+        known = {(tenant, f"{code}.tar.gz") for tenant, code in connection.execute(codes)}
+    for tenant, file in places.archives():
+        if (tenant, file) in known:
+            continue
+        mine = (CODES.c.tenant == tenant, CODES.c.hash == file.removesuffix(".tar.gz"))
+        with database.write() as connection:  # nobody comes to know of it meanwhile
+            if connection.execute(codes.where(*mine)).first() is None:
+                places.remove_stray(tenant, file, time.time() - UNUSED_S)
 
 
 def _remove_environments(database: ServiceDatabase, places: Places) -> None:
