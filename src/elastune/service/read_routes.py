@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path as FilePath
 from statistics import fmean, stdev
 from typing import Annotated, Any, Literal
 
@@ -115,11 +116,12 @@ def list_trials(
 @reads.get("/jobs/{job}/trials/{trial}", response_model=r.TrialDetail)
 def get_trial(job: JobId, trial: TrialId, service: Given, token: Reader, runs: Views) -> r.TrialDetail:
     """A trial with its reports and the end of its log."""
-    detail = runs.read(service.jobs.get(job, token.tenant), lambda view: views.trial_detail(view, trial))
+    found = service.jobs.get(job, token.tenant)
+    detail = runs.read(found, lambda view: views.trial_detail(view, trial))
     if detail is None:
         raise Refused(404, f"job {job!r} has no trial {trial!r}")
-    text, cut = log_text(log_path(service.places.run(job) / "logs", trial, 0), LOG_BYTES)
-    return detail.model_copy(update={"log": text, "log_cut": cut})
+    log = _log(service, found, [log_path(service.places.run(job) / "logs", trial, 0)], LOG_BYTES)
+    return detail.model_copy(update={"log": log.text, "log_cut": log.cut})
 
 
 @reads.get("/jobs/{job}/curves", response_model=r.Curves)
@@ -161,11 +163,9 @@ def get_log(
     if trial is not None:
         if not runs.read(found, lambda view: trial in view.trials):
             raise Refused(404, f"job {job!r} has no trial {trial!r}")
-        text, cut = log_text(log_path(places.run(job) / "logs", trial, rank), most)
-        return r.Log(text=text, cut=cut)
+        return _log(service, found, [log_path(places.run(job) / "logs", trial, rank)], most)
     logs = {"build": places.build_log(job), "driver": places.driver_log(job)}
-    ends = [log_text(path, most) for name, path in logs.items() if of in (None, name)]
-    return r.Log(text="".join(text for text, _ in ends), cut=any(cut for _, cut in ends))
+    return _log(service, found, [path for name, path in logs.items() if of in (None, name)], most)
 
 
 @reads.get("/jobs/{job}/download", **_FILE)
@@ -239,6 +239,16 @@ def _brief(runs: Runs, job: Listed) -> r.Brief:
         return runs.read(job, views.brief) or r.Brief()
     except StorageError:  # a damaged journal must not hide the other jobs
         return r.Brief()
+
+
+def _log(service: Service, job: Listed, paths: list[FilePath], most: int) -> r.Log:
+    """The ends of files of this computer. What a job has printed on another stays there."""
+    ends = [log_text(path, most) for path in paths]
+    text, cut = "".join(text for text, _ in ends), any(cut for _, cut in ends)
+    here = None if service.supervisor is None else service.supervisor.pool.name
+    if here is not None and job.pool not in (None, here) and not paths[-1].exists():
+        text += f"(this is the service of pool {here!r}: the log is on the computer of pool {job.pool!r}, ask there)\n"
+    return r.Log(text=text, cut=cut)
 
 
 def _best_checkpoint(view: RunView) -> tuple[Checkpoint, str | None] | None:
