@@ -189,6 +189,7 @@ def test_grid_points_go_through_nested_grids_with_the_last_changing_fastest() ->
         (lambda: quniform(0, 1, 0), r"quniform\(0, 1, 0\): q must be above 0 and at most high - low"),
         (lambda: quniform(0, 1, 2), "q must be above 0 and at most high - low"),
         (lambda: quniform(0, 1, math.nan), "must be finite numbers"),
+        (lambda: quniform(0, 1e30, 1), r"must have at most 2\*\*53 steps"),
         (lambda: randint(0, 0), r"randint\(0, 0\): low must be below high, which is itself excluded"),
         (lambda: randint(0, 2.5), r"randint\(0, 2.5\): must be whole numbers"),  # type: ignore[arg-type]
         (lambda: randint(0, 2**60), "must be whole numbers"),

@@ -134,6 +134,8 @@ def test_a_missing_field_is_named(name: str) -> None:
         ({"compute": "tpu"}, "compute='tpu': must be 'cpu' or 'gpu'"),
         ({"cpu_per_pod": "five"}, "cpu_per_pod='five': must be a number"),
         ({"cpu_per_pod": True}, "cpu_per_pod=True"),
+        ({"cpu_per_pod": "9" * 400}, "cpu_per_pod='9+': must be a number"),
+        ({"gpu_per_pod": 10**400}, "gpu_per_pod='10+': must be a number"),
         ({"gpu_per_pod": "0"}, "gpu_per_pod='0': must be at least 1 with compute='gpu'"),
         ({"memory_per_pod": "much"}, "memory_per_pod='much': must be an amount"),
         ({"file_name": 3}, "file_name=3: must be the name of an archive"),

@@ -31,7 +31,8 @@ from typing import Any
 from elastune.errors import SpecError, did_you_mean
 from elastune.messages import Config
 
-_LARGEST_INT = 2**53  # samplers compute with floats, which hold whole numbers exactly up to here
+LARGEST_INT = 2**53
+"""Much is computed with floats, which hold whole numbers exactly up to here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class Float:
             raise SpecError(f"{_call(self)}: low must be above 0, because the scale is logarithmic")
         if self.q is not None and not 0 < self.q <= self.high - self.low:
             raise SpecError(f"{_call(self)}: q must be above 0 and at most high - low")
+        if self.q is not None and (self.high - self.low) / self.q > LARGEST_INT:
+            raise SpecError(f"{_call(self)}: must have at most 2**53 steps: give a larger q")
         for field in ("low", "high") if self.q is None else ("low", "high", "q"):
             object.__setattr__(self, field, float(getattr(self, field)))
 
@@ -341,7 +344,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _is_whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) <= _LARGEST_INT
+    return isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) <= LARGEST_INT
 
 
 def _call(domain: Float | Integer) -> str:

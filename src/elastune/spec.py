@@ -14,6 +14,7 @@ import msgspec
 
 from elastune.errors import SpecError
 from elastune.messages import Config
+from elastune.space import LARGEST_INT
 from elastune.units import parse_duration, parse_size
 
 Mode = Literal["min", "max"]
@@ -24,11 +25,15 @@ SMALLEST_SHARE = Fraction(1, 64)
 
 
 def require_int(name: str, value: object, lowest: int) -> None:
-    """Refuse what is not a whole number of at least `lowest`, and one of NumPy: it cannot be journalled."""
+    """Refuse what is not a whole number of at least `lowest`, one of NumPy (it cannot be journalled), and one that is
+    not exact as a float.
+    """
     if isinstance(value, Integral) and not isinstance(value, int):
         raise SpecError(f"{name}={value!r}: must be an int of Python: give int({value})")
     if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
         raise SpecError(f"{name}={value!r}: must be a whole number of at least {lowest}")
+    if value > LARGEST_INT:
+        raise SpecError(f"{name} has {value.bit_length()} bits: must be at most 2**53")
 
 
 def require_number(name: str, value: object, *, zero: bool = False) -> None:

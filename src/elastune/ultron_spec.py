@@ -22,7 +22,7 @@ OPTIONAL = (
     *("memory_per_pod", "gpu_per_pod", "mode", "seed"),
 )
 LONGEST_NAME = 60
-_QUANTITY = re.compile(r"\d+(\.\d+)?m?")
+_QUANTITY = re.compile(r"\d{1,15}(\.\d+)?m?")
 _MEMORY = re.compile(r"\d+(\.\d+)?([kMGTPE]|[KMGTPE]i)?")
 
 

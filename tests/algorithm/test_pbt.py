@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -108,10 +109,17 @@ def test_the_seed_of_the_experiment_decides_what_is_explored() -> None:
     assert explored(3) == explored(3) != explored(4)
 
 
+def test_many_generations_are_made_in_a_moment() -> None:
+    begun_s = time.process_time()
+    assert len(PBT(2, 200_000, 1).stages()) == 200_000
+    assert time.process_time() - begun_s < 10  # where each stage copied those before it, it was a minute
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"n": 1}, "n=1: must be a whole number of at least 2"),
+        ({"R": 10**30}, r"R has 100 bits: must be at most 2\*\*53"),
         ({"perturbation_interval": 0}, "perturbation_interval=0"),
         ({"perturbation_interval": 20}, "perturbation_interval=20, R=20: .* give an interval below R"),
         ({"quantile_fraction": 0}, "quantile_fraction=0: must be a number greater than 0"),

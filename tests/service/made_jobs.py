@@ -59,6 +59,7 @@ SPACE = {
 }
 SPEC = {
     "trainable": "train.py:train",
+    "metric": "loss",
     "space": {"lr": {"loguniform": [1e-4, 1e-1]}, "optimizer": {"choice": ["sgd", "adam", "adamw"]}},
     "algorithm": {"SuccessiveHalving": {"n": 30, "r": 1, "R": 27, "eta": 3}},
 }

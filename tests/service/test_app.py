@@ -229,6 +229,16 @@ def test_a_job_can_be_run_again_and_what_is_stored_of_it_deleted(site: Site, cod
     ]
 
 
+def test_the_key_of_a_deleted_job_can_be_used_again(site: Site, code: bytes) -> None:
+    headers = {**site.token(), "Idempotency-Key": "k"}
+    hashed = site.upload(headers, code)
+    job = site.submit(headers, hashed)["id"]
+    site.end(job)
+    assert site.client.delete(f"/api/v1/jobs/{job}", headers=headers).status_code == 204
+    again = site.submit(headers, hashed)
+    assert again["id"] != job and again["state"] == "accepted"
+
+
 def nested(depth: int) -> list[Any]:
     value: list[Any] = []
     for _ in range(depth):
@@ -248,10 +258,17 @@ def nested(depth: int) -> list[Any]:
         ({"journal": "postgresql://x"}, "the service keeps journals itself"),
         ({"cluster": {"provider": "local"}}, "devices of the service"),
         ({"trainable": 3}, "trainable"),
+        ({"trainable": f"{'a' * 300}.py:train"}, "must have at most 255 bytes"),
+        ({"trainable": f"{'ä' * 130}.py:train"}, "must have at most 255 bytes"),
+        ({"algorithm": {"PBT": {"n": 4, "R": 10**30, "perturbation_interval": 10**28}}}, "must be at most 2**53"),
+        ({"algorithm": {"SpotTune": {"n": 4, "R": 10**400}}}, "must be at most 2**53"),
+        ({"space": {"lr": {"quniform": [0, 1e30, 1]}}}, "must have at most 2**53 steps"),
         ({"metric": "\ud800"}, "cannot be stored"),
         ({"space": {"a\0": 1}}, "cannot be stored"),
         ({"space": {"lr": nested(300)}}, "nested more than 50 deep"),
         ({"grace": "30d"}, "grace='30d': must be at most 30s"),
+        ({"algorithm": {"PBT": {"n": 4, "R": 10**6, "perturbation_interval": 1}}}, "more than 10,000 such intervals"),
+        ({"algorithm": {"Hyperband": {"R": 10**400}}}, "R has 1329 bits: must be at most 2**53"),
         ({"planning": {"profile": "/etc/passwd"}}, "must be a file in the folder of the code"),
         ({"planning": {"profile": "../../other.yaml"}}, "must be a file in the folder of the code"),
     ],
@@ -331,6 +348,14 @@ def test_code_that_attacks_is_refused_and_leaves_nothing_behind(site: Site, tmp_
     assert site.client.get("/api/v1/me", headers=headers).json()["usage"]["stored_bytes"] == 0
 
 
+def test_code_that_the_store_has_lost_is_stored_again(site: Site, code: bytes) -> None:
+    headers = site.token()
+    hashed = site.upload(headers, code)
+    site.service.places.remove_archive("a", hashed)
+    assert site.upload(headers, code) == hashed
+    assert site.submit(headers, hashed)["state"] == "accepted"
+
+
 def test_more_code_than_the_quota_has_room_for_is_refused(site: Site, code: bytes) -> None:
     headers = site.token("small", quota=Quota(max_storage_bytes=len(code) - 1))
     response = site.client.put("/api/v1/code", content=code, headers=headers)
@@ -354,6 +379,14 @@ def test_where_the_database_is_and_whose_is_told_to_nobody(tmp_path: Path, caplo
             assert not any(word in response.text for word in ("someone", "secret", "127.0.0.1", "theirs"))
     assert "127.0.0.1" in caplog.text and "secret" not in caplog.text, "who serves is told"
     database.close()
+
+
+def test_specifications_count_as_stored(site: Site, code: bytes) -> None:
+    headers = site.token()
+    hashed = site.upload(headers, code)
+    before = site.service.usage("a").stored_bytes
+    site.submit(headers, hashed, spec={**SPEC, "metric": "m" * 5000})
+    assert site.service.usage("a").stored_bytes >= before + 5000
 
 
 def test_what_is_not_there_is_said_in_the_same_form(site: Site) -> None:

@@ -6,9 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import sqlalchemy as sa
 from tests.service.made_jobs import Made
+from tests.service.stores import driver_of
 
+from elastune.errors import ElastuneError
+from elastune.service.archive import pack
+from elastune.service.drive import SPEC, JobDriver
 from elastune.service.drivers import Drivers
+from elastune.service.jobs import Job
+from elastune.service.tables import JOBS
 from elastune.worker.log import older
 
 DRIVER = """
@@ -55,6 +62,29 @@ def test_every_job_of_a_warm_driver_has_its_own_log(tmp_path: Path) -> None:
     assert made.service.jobs.get(jobs[2].id).reason == "the disk of ... is full"
     assert "python of" not in done.stdout and made.service.jobs.get(jobs[1].id).outcome == "failed"
     made.service.database.close()
+
+
+class Stopped(JobDriver):
+    """Goes no further than to Ray."""
+
+    def _connect(self, job: Job) -> None:
+        raise ElastuneError("there is none here")
+
+
+def test_a_warm_driver_unpacks_code_that_was_built_on_another_computer(tmp_path: Path) -> None:
+    made = Made.in_folder(tmp_path / "here")
+    made.token("a")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("def train(config): ...")
+    code = made.service.upload("a", pack(tmp_path / "code"))
+    job = made.job("a")
+    with made.service.database.write() as connection:
+        connection.execute(sa.update(JOBS).values(code=code))
+    service, job = made.service, made.service.jobs.get(job.id)
+    Stopped(service.database, service.places, driver_of(service.database, job))._drive(job)
+    assert {path.name for path in service.places.code(job.id).iterdir()} == {"train.py", SPEC}
+    assert service.jobs.get(job.id).reason == "there is none here"
+    service.database.close()
 
 
 def test_deleting_a_job_removes_also_the_older_part_of_its_log(tmp_path: Path) -> None:

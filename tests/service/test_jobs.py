@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 from tests.service.stores import submission, tenant
 
 from elastune.errors import SpecError
 from elastune.service.database import ServiceDatabase
 from elastune.service.jobs import Conflict, Jobs, NoSuchJob, finish, move
 from elastune.service.states import FOLLOWS, OPEN, State
+from elastune.service.tables import CODES, JOBS
 
 
 def test_the_same_submission_with_the_same_key_is_one_job(database: ServiceDatabase) -> None:
@@ -115,3 +119,44 @@ def test_pages_of_jobs_have_each_once_and_the_newest_first(database: ServiceData
 def test_a_key_that_is_empty_or_too_long_is_refused(database: ServiceDatabase, key: str) -> None:
     with pytest.raises(SpecError, match="1 to 200"):
         Jobs(database).submit(tenant(database, "a"), submission(), key)
+
+
+def test_a_list_of_jobs_does_not_read_their_specifications(database: ServiceDatabase) -> None:
+    jobs, name = Jobs(database), tenant(database, "a")
+    job, _ = jobs.submit(name, submission())
+    with database.write() as connection:  # what is not read need not be readable
+        connection.execute(sa.update(JOBS).values(spec=sa.literal_column("'[1'" if database.sqlite else "'[1]'")))
+    (listed,) = jobs.page(name)
+    assert listed.id == job.id and not hasattr(listed, "spec")
+
+
+def test_the_seeds_of_an_experiment_are_known(database: ServiceDatabase) -> None:
+    jobs, name = Jobs(database), tenant(database, "a")
+    plain = submission()
+    first, _ = jobs.submit(name, replace(plain, spec={**plain.spec, "seed": 2**40}, seeds=3))
+    assert first.experiment is not None
+    assert sorted(jobs.seeds(first.experiment).values()) == [2**40, 2**40 + 1, 2**40 + 2]
+
+
+def test_a_specification_counts_as_stored_until_its_job_is_deleted(database: ServiceDatabase) -> None:
+    jobs, name = Jobs(database), tenant(database, "a")
+    job, _ = jobs.submit(name, submission())
+    query = sa.select(JOBS.c.spec_bytes, JOBS.c.spec)
+    with database.read() as connection:
+        assert connection.execute(query).one() == (len(json.dumps(job.spec)), job.spec)
+    jobs.forget(job.id)
+    with database.read() as connection:
+        assert connection.execute(query).one() == (0, {})
+
+
+def test_a_job_is_accepted_only_as_long_as_its_code_is_there_and_keeps_it(database: ServiceDatabase) -> None:
+    jobs, name = Jobs(database), tenant(database, "a")
+    wanted = replace(submission(), code="c")
+    with pytest.raises(SpecError, match="code='c': it was not uploaded"):
+        jobs.submit(name, wanted)
+    assert jobs.page(name) == []
+    with database.write() as connection:
+        connection.execute(sa.insert(CODES), {"tenant": name, "hash": "c", "bytes": 1, "created_at": 0.0})
+    jobs.submit(name, wanted)
+    with database.read() as connection:
+        assert connection.execute(sa.select(CODES.c.created_at)).scalar_one() > 0

@@ -8,11 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.service.made_jobs import SPEC, Made
+from tests.service.made_jobs import Made
 
 from elastune.service import drive
 from elastune.service.supervisor import Pool, Supervisor
-from elastune.yaml_file import write_yaml
 
 DRIVER = """
 import sys
@@ -50,7 +49,6 @@ def test_a_driver_whose_code_trains_while_it_is_imported_is_ended(tmp_path: Path
     code = service.places.code(job.id)
     code.mkdir(parents=True)
     (code / "train.py").write_text(TRAIN)
-    write_yaml(code / drive.SPEC, {**SPEC, "metric": "loss"}, "")
     process = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path), driver.id])
     try:
         while not (code / "imported").exists():

@@ -14,6 +14,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +31,8 @@ from elastune.service.app import create_app
 from elastune.service.database import ServiceDatabase
 from elastune.service.jobs import Job
 from elastune.service.read_routes import LOG_BYTES
+from elastune.service.supervisor import Pool, Supervisor
+from elastune.service.tables import JOBS
 from elastune.service.views import thin
 from elastune.worker.log import log_path, older
 
@@ -240,6 +243,27 @@ def test_thinning_keeps_the_ends_and_the_extremes_in_order(values: list[float], 
 
 
 # ---------------------------------------------------------------------------------------------------------------- logs
+
+
+def test_a_log_that_is_on_another_computer_is_said_to_be_there(site: Site) -> None:
+    service, (job, view) = site.made.service, site.running()
+    service.supervisor = Supervisor(service.database, service.places, Pool("here", 1))
+    trial = next(iter(view.trials))
+
+    def logs() -> list[str]:
+        paths = (f"logs?trial={trial}", "logs?of=driver", "logs?of=build", "logs")
+        told = [site.get(f"/jobs/{job.id}/{path}")["text"] for path in paths]
+        return [*told, site.get(f"/jobs/{job.id}/trials/{trial}")["log"]]
+
+    for pool, said in (("there", True), ("here", False)):
+        with service.database.write() as connection:
+            connection.execute(sa.update(JOBS).values(pool=pool))
+        assert ["the log is on the computer of pool 'there'" in text for text in logs()] == [said] * 5
+    service.places.driver_log(job.id).parent.mkdir(parents=True)
+    service.places.driver_log(job.id).write_text("driven here before\n")
+    with service.database.write() as connection:
+        connection.execute(sa.update(JOBS).values(pool="there"))
+    assert site.get(f"/jobs/{job.id}/logs")["text"] == "driven here before\n"
 
 
 def test_logs_of_build_driver_and_trials_are_read_from_their_end(site: Site) -> None:

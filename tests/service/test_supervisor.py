@@ -231,7 +231,7 @@ def test_what_was_deleted_elsewhere_and_code_that_nobody_uses_go(
             places.save_archive(of, code, b"x")
         connection.execute(sa.update(JOBS).where(JOBS.c.id == stays.id).values(code="used"))
         connection.execute(sa.update(JOBS).where(JOBS.c.id == gone.id).values(code="unused"))
-    sweep(database, places)
+    sweep(database, places, "here")
     assert places.jobs_here() == {stays.id}
     with database.read() as connection:
         assert set(connection.execute(sa.select(CODES.c.hash)).scalars()) == {"used", "new"}

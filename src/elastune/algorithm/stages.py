@@ -18,7 +18,7 @@ class Stages(Algorithm):
     """`stages` has a pair (trials, iterations) for each; more are added with `add_stage`."""
 
     def __init__(self, stages: Iterable[Sequence[int]] = ()) -> None:
-        self._stages: tuple[Stage, ...] = ()
+        self._stages: list[Stage] = []
         self._stage = -1
         self.first_place = 0
         """Of its first stage in the schedule that it is a part of."""
@@ -42,13 +42,13 @@ class Stages(Algorithm):
                 f"num_trials of stage {number}={num_trials}: the stage before has {self._stages[-1].trials}, and only "
                 "those can go on: give at most as many"
             )
-        self._stages += (Stage(num_trials, start, start + iters),)
+        self._stages.append(Stage(num_trials, start, start + iters))
         return self
 
     def stages(self) -> tuple[Stage, ...]:
         if not self._stages:
             raise SpecError("Stages() has no stage: add one with add_stage(num_trials, iters)")
-        return self._stages
+        return tuple(self._stages)
 
     def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
         if self._stage >= 0:

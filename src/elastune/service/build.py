@@ -21,23 +21,31 @@ def prepare(job: Job, places: Places) -> Path:
     """The Python to run it with. Raises SpecError or BuildFailed where that cannot be, StorageError or OSError where it
     cannot be now.
     """
-    folder = places.code(job.id)
-    if job.code is not None:
-        if not folder.exists():
-            unpack(places.load_archive(job.tenant, job.code), folder, Limits())
-    else:
-        folder.mkdir(parents=True, exist_ok=True)
-    settings = {"name": job.name, **job.spec, "checkpoints": places.checkpoints}
-    try:
-        write_yaml(folder / SPEC, settings, f"job {job.id}")  # also over a file of that name in the code
-    except SpecError as error:  # the disk is full, say, and the experiment is as good as before
-        raise StorageError(f"the experiment cannot be put beside its code: {error}") from error
+    folder = lay_out(job, places)
     if job.code is None:
         return Path(sys.executable)
     # Tenants that do not trust each other share no environment.
     root = places.environments / job.tenant
     _show_log(root / environment_hash(folder) / "build.log", places.build_log(job.id))
     return environment_for(folder, root).python
+
+
+def lay_out(job: Job, places: Places) -> Path:
+    """The folder with its code, and its experiment beside it."""
+    folder = places.code(job.id)
+    try:
+        if job.code is None:
+            folder.mkdir(parents=True, exist_ok=True)
+        elif not folder.exists():
+            unpack(places.load_archive(job.tenant, job.code), folder, Limits())
+    except OSError as error:
+        raise StorageError(f"the code cannot be unpacked: {error.strerror}") from error
+    settings = {"name": job.name, **job.spec, "checkpoints": places.checkpoints}
+    try:
+        write_yaml(folder / SPEC, settings, f"job {job.id}")  # also over a file of that name in the code
+    except SpecError as error:  # the disk is full, say, and the experiment is as good as before
+        raise StorageError(f"the experiment cannot be put beside its code: {error}") from error
+    return folder
 
 
 def _show_log(log: Path, as_file: Path) -> None:

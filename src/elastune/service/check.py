@@ -26,6 +26,10 @@ FILE = "job.yaml"
 DEEPEST = 50
 LONGEST_GRACE_S = 30.0
 """A driver that is told to leave is ended after a minute: by then its trials must have left."""
+LONGEST_FILE_BYTES = 255
+"""File systems know no longer names."""
+MOST_STAGES = 10_000
+"""An algorithm is made in this process, when a job is submitted and whenever its run is looked at."""
 
 
 def check_text(spec: Mapping[str, Any]) -> None:
@@ -49,6 +53,7 @@ def check(given: Mapping[str, Any], code: bytes | None, code_hash: str | None, p
     if is_ultron(spec):
         spec = from_ultron(spec)
     _refuse(spec)
+    _check_size(spec)
     spec.pop("simulation", None)  # of no use to a run on machines, and it may name files
     trainable = spec.get("trainable")
     if not isinstance(trainable, str) or not all(trainable.partition(":")):
@@ -56,6 +61,8 @@ def check(given: Mapping[str, Any], code: bytes | None, code_hash: str | None, p
             f"trainable={trainable!r}: must be 'file.py:function' or 'package.module:function' of your code"
         )
     file = trainable.partition(":")[0]
+    if len(file.encode()) > LONGEST_FILE_BYTES:
+        raise SpecError(f"trainable={trainable[:60]!r}...: what is before the ':' must have at most 255 bytes")
     if code is None and file.endswith(".py"):
         raise SpecError(f"trainable={trainable!r}: there is no code with it: submit the folder it is in")
     with tempfile.TemporaryDirectory(prefix="elastune-check-") as folder:
@@ -73,6 +80,8 @@ def check(given: Mapping[str, Any], code: bytes | None, code_hash: str | None, p
             tuner, _ = load_experiment(place / FILE, with_trainable=False)
         except (SpecError, Infeasible) as error:
             raise SpecError(str(error).replace(f"{place / FILE}: ", "").replace(f"{place}/", "")) from None
+        except ArithmeticError as error:
+            raise SpecError(f"a number of the experiment is too large to compute with: {error}") from None
     experiment = tuner.experiment
     if experiment.settings.grace_s > LONGEST_GRACE_S:
         raise SpecError(
@@ -91,6 +100,18 @@ def _refuse(spec: Mapping[str, Any]) -> None:
     for name in ELSEWHERE:
         if name in spec or (isinstance(cluster, Mapping) and name in cluster):
             raise SpecError(f"{name}: leave it out: jobs run on the devices of the service")
+
+
+def _check_size(spec: Mapping[str, Any]) -> None:
+    """PBT has a stage for every interval; all others have few, however large their numbers are."""
+    algorithm = spec.get("algorithm")
+    pbt = algorithm.get("PBT") if isinstance(algorithm, Mapping) else None
+    R, interval = (pbt.get(name) if isinstance(pbt, Mapping) else None for name in ("R", "perturbation_interval"))
+    if isinstance(R, int) and isinstance(interval, int) and R // max(1, interval) > MOST_STAGES:
+        raise SpecError(
+            f"perturbation_interval={interval:,}: R has more than {MOST_STAGES:,} such intervals, and no more are "
+            "allowed here: give a longer one"
+        )
 
 
 def _check_inside(spec: Mapping[str, Any], place: Path) -> None:

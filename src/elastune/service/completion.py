@@ -5,7 +5,6 @@ effect once.
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any
 
 import fsspec
@@ -13,7 +12,7 @@ import sqlalchemy as sa
 
 from elastune.errors import StorageError
 from elastune.service import jobs as j
-from elastune.service.database import ServiceDatabase
+from elastune.service.database import ServiceDatabase, now
 from elastune.service.jobs import Job
 from elastune.service.limiter import release_all
 from elastune.service.places import Places
@@ -39,10 +38,10 @@ def complete(database: ServiceDatabase, places: Places, job: Job) -> bool:
     if problem and outcome == "succeeded":
         outcome, reason = "failed", problem
     with database.write() as connection:
-        now = time.time()
-        release_all(connection, job.id, now)
+        at = now(connection)
+        release_all(connection, job.id, at)
         last: dict[str, Any] = {
-            "ended_at": now,
+            "ended_at": at,
             "owner": None,
             "owned_until": 0.0,
             "wanted": None,
@@ -50,7 +49,7 @@ def complete(database: ServiceDatabase, places: Places, job: Job) -> bool:
         }
         ended = j.move(connection, job.id, outcome, reason, **last)
         # There is room again: whoever was put off need not wait for his time.
-        again = (JOBS.c.tenant == job.tenant, JOBS.c.state == "queued", JOBS.c.not_before > now, JOBS.c.put_offs > 0)
+        again = (JOBS.c.tenant == job.tenant, JOBS.c.state == "queued", JOBS.c.not_before > at, JOBS.c.put_offs > 0)
         connection.execute(sa.update(JOBS).where(*again).values(not_before=0.0, put_offs=0))
     return ended
 
@@ -81,7 +80,7 @@ def missing(places: Places, job: Job) -> str:
 def _try_again(database: ServiceDatabase, job: Job, problem: str) -> None:
     delay_s = min(LONGEST_DELAY_S, 0.5 * 2**job.failures)
     log.warning("job %s cannot be completed yet: %s", job.id, problem)
-    later = {"failures": job.failures + 1, "not_before": time.time() + delay_s}
     with database.write() as connection:
+        later = {"failures": job.failures + 1, "not_before": now(connection) + delay_s}
         mine = (JOBS.c.id == job.id, JOBS.c.state == "finishing")
         connection.execute(sa.update(JOBS).where(*mine).values(**later, owner=None, owned_until=0.0))

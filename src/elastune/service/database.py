@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from elastune.errors import SpecError, StorageError
-from elastune.service.tables import METADATA
+from elastune.service.tables import JOBS, METADATA, VERSION, VERSIONS
 
 _LOCK_WAIT_S = 30
 _POSTGRES: dict[str, Any] = {
@@ -47,9 +48,18 @@ class ServiceDatabase:
             sa.event.listen(self._engine, "begin", _begin)
 
     def create(self) -> None:
-        """Make the tables, if they are not there."""
+        """Make the tables, if they are not there. Those of another version are refused, and left as they are."""
         with self.write(_CREATE_LOCK) as connection:
+            new = not sa.inspect(connection).has_table(JOBS.name)
             METADATA.create_all(connection)
+            if new:
+                connection.execute(sa.insert(VERSIONS), {"number": VERSION})
+            found = connection.execute(sa.select(VERSIONS.c.number)).scalar()
+            if found != VERSION:
+                raise StorageError(
+                    f"the database {self.name} has tables of version {found or 'unknown'}, and this Elastune needs "
+                    f"{VERSION}: use the Elastune that made them, or another database"
+                )
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
@@ -84,6 +94,15 @@ class ServiceDatabase:
             if error.connection_invalidated:
                 raise StorageError(f"the database {self.name} has hung up: {str(error.orig).strip()}") from error
             raise
+
+
+def now(connection: sa.Connection) -> float:
+    """Unix seconds, by the clock of the database: replicas compare what others have written, and their own may differ.
+    SQLite has that of its one computer.
+    """
+    if connection.dialect.name == "sqlite":
+        return time.time()
+    return float(connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())").scalar_one())
 
 
 def _url(text: str) -> sa.URL:

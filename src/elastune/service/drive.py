@@ -199,7 +199,9 @@ class JobDriver:
 
     def _run(self, job: Job) -> tuple[Outcome | None, str, dict[str, Any]]:
         from elastune.driver import load
+        from elastune.service.build import lay_out
 
+        lay_out(job, self._places)  # it may have been built on another computer
         self._connect(job)
         tuner = self._tuner(job)
         tuner.machines_from = lambda: self._machines(job, tuner)

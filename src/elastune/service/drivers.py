@@ -6,7 +6,6 @@ A driver is of one tenant and one code: it may run one job after another, so tha
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from elastune.service import jobs as j
-from elastune.service.database import ServiceDatabase
+from elastune.service.database import ServiceDatabase, now
 from elastune.service.limiter import release_all
 from elastune.service.states import Outcome
 from elastune.service.tables import DRIVERS, JOBS
@@ -66,17 +65,17 @@ class Drivers:
         """Give every job that runs without a driver an idle one, or a new one: those are to be started."""
         new = []
         with self._database.write() as connection:
-            now = time.time()
+            at = now(connection)
             drivers = [Driver(**row) for row in connection.execute(_of(pool)).mappings()]
-            idle = [each for each in drivers if each.job is None and not each.leave and each.alive_until > now]
+            idle = [each for each in drivers if each.job is None and not each.leave and each.alive_until > at]
             number = len(drivers)
-            for job, tenant, code in connection.execute(_without_driver(pool, now)).all():
+            for job, tenant, code in connection.execute(_without_driver(pool, at)).all():
                 free = next((each for each in idle if (each.tenant, each.code) == (tenant, code)), None)
                 if free is not None:
                     idle.remove(free)
                     connection.execute(sa.update(DRIVERS).where(DRIVERS.c.id == free.id).values(job=job))
                 elif number < most:
-                    driver = Driver(secrets.token_hex(8), pool, tenant, code, host, None, job, False, now + START_S)
+                    driver = Driver(secrets.token_hex(8), pool, tenant, code, host, None, job, False, at + START_S)
                     row = {name: getattr(driver, name) for name in Driver.__slots__}
                     connection.execute(sa.insert(DRIVERS), row)
                     new.append(driver)
@@ -92,9 +91,9 @@ class Drivers:
     def beat(self, driver: str, pid: int) -> Driver | None:
         """Renew the lease; None if it is over: somebody else may have taken the job up."""
         with self._database.write() as connection:
-            now = time.time()
-            mine = (DRIVERS.c.id == driver, DRIVERS.c.alive_until > now)
-            renewed = sa.update(DRIVERS).where(*mine).values(alive_until=now + LEASE_S, pid=pid)
+            at = now(connection)
+            mine = (DRIVERS.c.id == driver, DRIVERS.c.alive_until > at)
+            renewed = sa.update(DRIVERS).where(*mine).values(alive_until=at + LEASE_S, pid=pid)
             if not connection.execute(renewed).rowcount:
                 return None
             row = connection.execute(sa.select(*_COLUMNS).where(DRIVERS.c.id == driver)).mappings().one()
@@ -111,32 +110,32 @@ class Drivers:
         """They are being started, and that takes long."""
         with self._database.write() as connection:
             mine = (DRIVERS.c.id.in_(drivers), DRIVERS.c.pid.is_(None))
-            connection.execute(sa.update(DRIVERS).where(*mine).values(alive_until=time.time() + START_S))
+            connection.execute(sa.update(DRIVERS).where(*mine).values(alive_until=now(connection) + START_S))
 
     def done(self, driver: str, job: str, outcome: Outcome | None, reason: str, **values: Any) -> bool:
         """The job is over, or with no outcome waits for a better time. Only its own driver may say so."""
         with self._database.write() as connection:
-            now = time.time()
+            at = now(connection)
             mine = (DRIVERS.c.id == driver, DRIVERS.c.job == job)
             if not connection.execute(sa.update(DRIVERS).where(*mine).values(job=None)).rowcount:
                 return False
             if outcome is not None:
                 return j.finish(connection, job, outcome, reason, **values)
-            release_all(connection, job, now)
+            release_all(connection, job, at)
             return j.requeue(connection, job, reason, **values)
 
     def stuck(self, driver: str, job: str, why: str) -> None:
         """A store or Ray cannot be used now. That is not the job's fault: it is tried again, for hours."""
         with self._database.write() as connection:
-            now, mine = time.time(), (DRIVERS.c.id == driver, DRIVERS.c.job == job)
+            at, mine = now(connection), (DRIVERS.c.id == driver, DRIVERS.c.job == job)
             failed = connection.execute(sa.select(JOBS.c.failures).where(JOBS.c.id == job)).scalar() or 0
             if not connection.execute(sa.update(DRIVERS).where(*mine).values(job=None)).rowcount:
                 return
-            release_all(connection, job, now)
+            release_all(connection, job, at)
             if failed + 1 >= STUCK:
                 j.finish(connection, job, "failed", why)
             else:
-                j.requeue(connection, job, why, failures=failed + 1, not_before=now + stuck_delay_s(failed))
+                j.requeue(connection, job, why, failures=failed + 1, not_before=at + stuck_delay_s(failed))
 
     def retire(self, driver: str) -> bool:
         """It may end: it has nothing to do, and will get nothing more."""
@@ -149,9 +148,9 @@ class Drivers:
         another, after a delay that grows.
         """
         with self._database.write() as connection:
-            now = time.time()
+            at = now(connection)
             row = connection.execute(sa.select(*_COLUMNS).where(DRIVERS.c.id == driver.id)).mappings().first()
-            if row is None or (why is None and row["alive_until"] >= now):
+            if row is None or (why is None and row["alive_until"] >= at):
                 return
             why = why or "it was not heard of any more"
             connection.execute(sa.delete(DRIVERS).where(DRIVERS.c.id == driver.id))
@@ -170,7 +169,7 @@ class Drivers:
                 j.finish(connection, row["job"], "failed", f"its driver died {failed + 1} times: {why}")
                 return
             delay_s = 0.0 if failed == 0 else min(30.0, 0.5 * 2**failed)
-            later = {"failures": failed + 1, "not_before": now + delay_s, "reason": f"its driver died: {why}"}
+            later = {"failures": failed + 1, "not_before": at + delay_s, "reason": f"its driver died: {why}"}
             connection.execute(sa.update(JOBS).where(JOBS.c.id == row["job"]).values(later))
 
     def dismiss(self, pool: str, host: str) -> None:

@@ -140,10 +140,29 @@ def environment_for(code: Path, root: Path, timeout_s: float = BUILD_TIMEOUT_S) 
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        os.utime(folder / "lock")  # when it was last asked for
         python = _ready(folder)
         if python is None:
             python = _build(wanted, folder, timeout_s)
     return Environment(folder.name, python, folder / "build.log")
+
+
+def last_asked_for(folder: Path) -> float:
+    """When somebody wanted this environment, as unix seconds."""
+    return (folder / "lock").stat().st_mtime
+
+
+def remove_environment(folder: Path, unless_since: float) -> None:
+    """Unless it was asked for since then. Its log stays, and its lock: whoever waits for that builds it anew."""
+    with (folder / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        if last_asked_for(folder) <= unless_since:
+            (folder / "ready").unlink(missing_ok=True)
+            for build in folder.glob("build-*"):
+                shutil.rmtree(build, ignore_errors=True)
 
 
 def runtime_env(code: Path) -> dict[str, Any]:

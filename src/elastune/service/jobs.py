@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +12,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from elastune.errors import ElastuneError, SpecError
-from elastune.service.database import ServiceDatabase
+from elastune.service.database import ServiceDatabase, now
 from elastune.service.states import ENDED, FOLLOWS, OPEN, Outcome, State
-from elastune.service.tables import HISTORY, JOBS
+from elastune.service.tables import CODES, HISTORY, JOBS
 
 LONGEST_KEY = 200
 
@@ -29,12 +28,13 @@ class NoSuchJob(ElastuneError):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Listed:
+    """A job without its specification, which may be large."""
+
     number: int
     id: str
     tenant: str
     name: str
-    spec: dict[str, Any]
     code: str | None
     experiment: str | None
     priority: int
@@ -60,7 +60,13 @@ class Job:
         return self.state in ENDED
 
 
-_COLUMNS = [JOBS.c[name] for name in Job.__slots__]
+@dataclass(frozen=True, slots=True)
+class Job(Listed):
+    spec: dict[str, Any]
+
+
+_LISTED = [JOBS.c[name] for name in Listed.__slots__]
+_COLUMNS = [*_LISTED, JOBS.c.spec]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,8 @@ class Jobs:
         with self.database.write() as connection:
             if key is not None and (known := _known(connection, tenant, key, submission.digest)) is not None:
                 return known, False
+            if submission.code is not None:
+                use_code(connection, tenant, submission.code)
             experiment = None if submission.seeds is None else f"{submission.name}-{secrets.token_hex(4)}"
             made = [
                 _insert(connection, tenant, submission, spec, experiment, key if number == 0 else None)
@@ -126,9 +134,9 @@ class Jobs:
         before: int | None = None,
         limit: int = 100,
         experiment: str | None = None,
-    ) -> list[Job]:
+    ) -> list[Listed]:
         """The newest first; `before` a number, for the next page."""
-        query = sa.select(*_COLUMNS).where(JOBS.c.deleted_at.is_(None)).order_by(JOBS.c.number.desc()).limit(limit)
+        query = sa.select(*_LISTED).where(JOBS.c.deleted_at.is_(None)).order_by(JOBS.c.number.desc()).limit(limit)
         if tenant is not None:
             query = query.where(JOBS.c.tenant == tenant)
         if states:
@@ -138,7 +146,14 @@ class Jobs:
         if experiment is not None:
             query = query.where(JOBS.c.experiment == experiment)
         with self.database.read() as connection:
-            return [_job(row) for row in connection.execute(query).mappings()]
+            return [Listed(**row) for row in connection.execute(query).mappings()]
+
+    def seeds(self, experiment: str) -> dict[str, int]:
+        """Of the jobs of an experiment, where they have one."""
+        seed = JOBS.c.spec["seed"].as_string()
+        query = sa.select(JOBS.c.id, seed).where(JOBS.c.experiment == experiment, seed.is_not(None))
+        with self.database.read() as connection:
+            return {job: int(given) for job, given in connection.execute(query)}
 
     def history(self, job: str) -> list[dict[str, Any]]:
         columns = (HISTORY.c.at, HISTORY.c.state, HISTORY.c.attempt, HISTORY.c.reason)
@@ -161,8 +176,8 @@ class Jobs:
     def forget(self, job: str) -> None:
         """It is not shown any more, and nothing of it is stored. Its history stays."""
         with self.database.write() as connection:
-            gone = {"deleted_at": time.time(), "stored_bytes": 0}
-            connection.execute(sa.update(JOBS).where(JOBS.c.id == job).values(gone))
+            gone = sa.update(JOBS).where(JOBS.c.id == job).values(deleted_at=now(connection), key=None)
+            connection.execute(gone.values(spec={}, spec_bytes=0, stored_bytes=0))
 
     def _get(self, connection: sa.Connection, job: str, tenant: str | None = None) -> Job:
         there = (JOBS.c.id == job, JOBS.c.deleted_at.is_(None))
@@ -170,6 +185,13 @@ class Jobs:
         if row is None or (tenant is not None and row["tenant"] != tenant):
             raise NoSuchJob(f"there is no job {job!r}")
         return _job(row)
+
+
+def use_code(connection: sa.Connection, tenant: str, code: str) -> None:
+    """The next sweep leaves it, and those after it find the job that uses it."""
+    mine = (CODES.c.tenant == tenant, CODES.c.hash == code)
+    if not connection.execute(sa.update(CODES).where(*mine).values(created_at=now(connection))).rowcount:
+        raise SpecError(f"code={code!r}: it was not uploaded: PUT it to /api/v1/code first")
 
 
 def move(
@@ -182,12 +204,11 @@ def move(
 ) -> bool:
     """Take a job to another state, if that may follow; False if it may not, because somebody else was faster."""
     before = [state for state, after in FOLLOWS.items() if to in after]
-    now = time.time()
     where = (JOBS.c.id == job, JOBS.c.state.in_(before), *only_if)
     new = {"state": to, "reason": reason.replace("\0", ""), **values}  # PostgreSQL takes no text with a NUL
     changed = connection.execute(sa.update(JOBS).where(*where).values(new))
     if changed.rowcount:
-        _note(connection, job, now)
+        _note(connection, job, now(connection))
     return bool(changed.rowcount)
 
 
@@ -230,24 +251,24 @@ def _insert(
     experiment: str | None,
     key: str | None,
 ) -> str:
-    now, job = time.time(), f"{submission.name}-{secrets.token_hex(4)}"
+    at, job = now(connection), f"{submission.name}-{secrets.token_hex(4)}"
     values = {
         **{name: getattr(submission, name) for name in ("name", "code", "priority", "least", "most", "quantum")},
         **{"id": job, "tenant": tenant, "spec": spec, "experiment": experiment, "key": key},
         **{"digest": submission.digest, "state": "accepted", "reason": "", "cancelled": False},
         **{"attempt": 0, "put_offs": 0, "failures": 0, "not_before": 0.0, "owned_until": 0.0, "summary": {}},
-        **{"stored_bytes": 0, "created_at": now},
+        **{"spec_bytes": len(json.dumps(spec)), "stored_bytes": 0, "created_at": at},
     }
     connection.execute(sa.insert(JOBS), values)
-    _note(connection, job, now)
+    _note(connection, job, at)
     return job
 
 
-def _note(connection: sa.Connection, job: str, now: float) -> None:
-    copied = sa.select(JOBS.c.id, JOBS.c.tenant, sa.literal(now), JOBS.c.state, JOBS.c.attempt, JOBS.c.reason)
+def _note(connection: sa.Connection, job: str, at: float) -> None:
+    copied = sa.select(JOBS.c.id, JOBS.c.tenant, sa.literal(at), JOBS.c.state, JOBS.c.attempt, JOBS.c.reason)
     names = ["job", "tenant", "at", "state", "attempt", "reason"]
     connection.execute(sa.insert(HISTORY).from_select(names, copied.where(JOBS.c.id == job)))
 
 
 def _job(row: Mapping[Any, Any]) -> Job:
-    return Job(**{name: row[name] for name in Job.__slots__})
+    return Job(**{column.name: row[column.name] for column in _COLUMNS})

@@ -19,7 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from elastune.service import jobs as j
-from elastune.service.database import ServiceDatabase
+from elastune.service.database import ServiceDatabase, now
 from elastune.service.fair import Allowance, Demand, divide
 from elastune.service.tables import DEVICES, DRIVERS, GRANTS, JOBS, REPLICAS, TENANTS
 
@@ -67,18 +67,18 @@ class Limiter:
     def schedule(self, pool: str, most_jobs: float = math.inf) -> list[str]:
         """Divide the devices of a pool. Says which jobs begin: they run from now on, and want a driver."""
         with self._database.write() as connection:
-            now = time.time()  # not before it is our turn: what was given back by then is free
-            waiting = {row["id"]: row for row in _waiting(connection, now)}
+            at = now(connection)  # not before it is our turn: what was given back by then is free
+            waiting = {row["id"]: row for row in _waiting(connection, at)}
             rows = {row["id"]: row for row in _running(connection, pool)} | waiting
             if not rows:
                 return []
-            stock = _Stock(connection, pool, {row["tenant"] for row in rows.values()}, now)
-            largest = _largest(connection, pool, now)
+            stock = _Stock(connection, pool, {row["tenant"] for row in rows.values()}, at)
+            largest = _largest(connection, pool, at)
             for job, row in waiting.items():
                 if row["quantum"] > largest.get(pool, 0):
                     del rows[job]  # another pool may have room for it
                     if row["quantum"] > max(largest.values(), default=0):
-                        _put_off(connection, row, _too_large(row, largest), now)
+                        _put_off(connection, row, _too_large(row, largest), at)
             demands = [_demand(row) for row in rows.values()]
             division = divide(len(stock.prices), demands, stock.allowances, most_jobs)
             begun = []
@@ -89,21 +89,25 @@ class Limiter:
                     if stock.most(row) < row["least"]:
                         stock.reserve(row["quantum"])  # others will let go of enough in a moment
                         continue
-                    j.move(connection, job, "running", pool=pool, started_at=row["started_at"] or now, put_offs=0)
+                    j.move(connection, job, "running", pool=pool, started_at=row["started_at"] or at, put_offs=0)
                     begun.append(job)
                 stock.give(row, division.devices[job])
             for job, why in division.refused.items():
-                _put_off(connection, rows[job], why, now)
-            _pause(connection, [tenant for tenant, allowance in stock.allowances.items() if allowance.broke], now)
+                _put_off(connection, rows[job], why, at)
+            _pause(connection, [tenant for tenant, allowance in stock.allowances.items() if allowance.broke], at)
         return begun
 
     def grants(self, job: str) -> list[Grant]:
-        """The devices that a job may use, those it had longest first."""
+        """The devices that a job may use, those it had longest first. Times are by the clock of this computer."""
         mine = GRANTS.c.job == job
         columns = (GRANTS.c.device, GRANTS.c.leaving_at, GRANTS.c.node)
         query = sa.select(*columns).where(mine, GRANTS.c.released_at.is_(None))
         with self._database.read() as connection:
-            return [Grant(*row) for row in connection.execute(query.order_by(GRANTS.c.seq))]
+            ahead_s = round(now(connection) - time.time())  # whole: it stays the same from look to look
+            return [
+                Grant(device, None if leaving_at is None else leaving_at - ahead_s, node)
+                for device, leaving_at, node in connection.execute(query.order_by(GRANTS.c.seq))
+            ]
 
     def price_usd_per_hour(self, job: str) -> float:
         """Of one of the devices that it has: those of a pool cost the same. 0: the service says nothing of prices."""
@@ -115,7 +119,8 @@ class Limiter:
         """The job has let go of them. A driver that was given up has no say any more: they may be another's."""
         mine = (GRANTS.c.job == job, GRANTS.c.device.in_(list(devices)), GRANTS.c.released_at.is_(None))
         with self._database.write() as connection:
-            connection.execute(sa.update(GRANTS).where(*mine, _drives(driver, job)).values(released_at=time.time()))
+            over = {"released_at": now(connection)}
+            connection.execute(sa.update(GRANTS).where(*mine, _drives(driver, job)).values(over))
 
     def want(self, job: str, driver: str, devices: int) -> None:
         """So many its driver can use at the moment."""

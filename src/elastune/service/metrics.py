@@ -4,18 +4,16 @@ whoever asks.
 
 from __future__ import annotations
 
-import time
-
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from elastune.service.database import ServiceDatabase
+from elastune.service.database import ServiceDatabase, now
 from elastune.service.states import FOLLOWS
 from elastune.service.tables import DEVICES, DRIVERS, GRANTS, JOBS, REPLICAS
 
 
 def metrics_text(database: ServiceDatabase) -> str:
-    registry, now = CollectorRegistry(), time.time()
+    registry = CollectorRegistry()
     jobs = Gauge("elastune_jobs", "Jobs by state", ["state"], registry=registry)
     devices = Gauge("elastune_devices", "Devices of a pool", ["pool"], registry=registry)
     held = Gauge("elastune_devices_held", "Devices of a pool that jobs hold", ["pool"], registry=registry)
@@ -31,7 +29,7 @@ def metrics_text(database: ServiceDatabase) -> str:
         query = sa.select(GRANTS.c.pool, count).where(GRANTS.c.released_at.is_(None)).group_by(GRANTS.c.pool)
         for pool, number in connection.execute(query):
             held.labels(pool).set(number)
-        alive = sa.select(count).select_from(REPLICAS).where(REPLICAS.c.alive_until > now)
+        alive = sa.select(count).select_from(REPLICAS).where(REPLICAS.c.alive_until > now(connection))
         replicas.set(connection.execute(alive).scalar() or 0)
         drivers.set(connection.execute(sa.select(count).select_from(DRIVERS)).scalar() or 0)
     return generate_latest(registry).decode()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,12 +54,15 @@ class Places:
 
     def stored_bytes(self, job: str) -> int:
         """What a job takes up: its run on this computer, and its checkpoints."""
-        run = self.run(job)
-        files = [path for path in run.rglob("*") if path.is_file() and not path.is_symlink()] if run.exists() else []
         with _explained(self.checkpoints_of(job), "read"):
             file_system, path = fsspec.core.url_to_fs(self.checkpoints_of(job))
             saved = int(file_system.du(path)) if file_system.exists(path) else 0
-        return saved + sum(file.stat().st_size for file in files)
+        return saved + folder_bytes(self.run(job))
+
+    def codes_here(self) -> set[str]:
+        """The jobs whose code is unpacked on this computer."""
+        folder = self.home / "code"
+        return {each.name for each in folder.iterdir() if each.name[0] != "."} if folder.exists() else set()
 
     def remove_here(self, job: str) -> None:
         """What this computer has of a job; what is not there makes no difference."""
@@ -94,16 +98,46 @@ class Places:
             file_system.pipe_file(draft, data)
             file_system.mv(draft, path)
 
+    def has_archive(self, tenant: str, code: str) -> bool:
+        with _explained(self.archive(tenant, code), "read"):
+            file_system, path = fsspec.core.url_to_fs(self.archive(tenant, code))
+            return bool(file_system.exists(path))
+
     def load_archive(self, tenant: str, code: str) -> bytes:
         with _explained(self.archive(tenant, code), "read"), fsspec.open(self.archive(tenant, code), "rb") as file:
             data: bytes = file.read()
         return data
+
+    def archives(self) -> list[tuple[str, str]]:
+        """What the store has of code, as tenants and names of files: also drafts that were never finished."""
+        with _explained(self.storage, "read"):
+            file_system, path = fsspec.core.url_to_fs(f"{self.storage}/code")
+            file_system.invalidate_cache()
+            found = [tuple(file.split("/")[-2:]) for file in file_system.find(path)]
+        return [(tenant, file) for tenant, file in found]
+
+    def remove_stray(self, tenant: str, file: str, before: float) -> None:
+        """Unless it was written since then."""
+        with _explained(self.storage, "removed"):
+            file_system, path = fsspec.core.url_to_fs(f"{self.storage}/code/{tenant}/{file}")
+            if file_system.exists(path) and file_system.modified(path).timestamp() < before:
+                file_system.rm(path)
 
     def remove_archive(self, tenant: str, code: str) -> None:
         with _explained(self.archive(tenant, code), "removed"):
             file_system, path = fsspec.core.url_to_fs(self.archive(tenant, code))
             if file_system.exists(path):
                 file_system.rm(path)
+
+
+def folder_bytes(folder: Path) -> int:
+    """What is in it; links are not followed."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # it may have gone meanwhile
+                total += os.lstat(os.path.join(root, name)).st_size
+    return total
 
 
 @contextmanager

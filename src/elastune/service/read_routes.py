@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path as FilePath
 from statistics import fmean, stdev
 from typing import Annotated, Any, Literal
 
@@ -18,7 +19,7 @@ from elastune.service import read_schema as r
 from elastune.service import schema as s
 from elastune.service import views
 from elastune.service.access import PROBLEMS, Admin, Given, JobId, Reader, Refused
-from elastune.service.jobs import Job
+from elastune.service.jobs import Listed
 from elastune.service.live import Live, Look
 from elastune.service.reading import Runs, log_text
 from elastune.service.service import Service
@@ -115,11 +116,12 @@ def list_trials(
 @reads.get("/jobs/{job}/trials/{trial}", response_model=r.TrialDetail)
 def get_trial(job: JobId, trial: TrialId, service: Given, token: Reader, runs: Views) -> r.TrialDetail:
     """A trial with its reports and the end of its log."""
-    detail = runs.read(service.jobs.get(job, token.tenant), lambda view: views.trial_detail(view, trial))
+    found = service.jobs.get(job, token.tenant)
+    detail = runs.read(found, lambda view: views.trial_detail(view, trial))
     if detail is None:
         raise Refused(404, f"job {job!r} has no trial {trial!r}")
-    text, cut = log_text(log_path(service.places.run(job) / "logs", trial, 0), LOG_BYTES)
-    return detail.model_copy(update={"log": text, "log_cut": cut})
+    log = _log(service, found, [log_path(service.places.run(job) / "logs", trial, 0)], LOG_BYTES)
+    return detail.model_copy(update={"log": log.text, "log_cut": log.cut})
 
 
 @reads.get("/jobs/{job}/curves", response_model=r.Curves)
@@ -161,11 +163,9 @@ def get_log(
     if trial is not None:
         if not runs.read(found, lambda view: trial in view.trials):
             raise Refused(404, f"job {job!r} has no trial {trial!r}")
-        text, cut = log_text(log_path(places.run(job) / "logs", trial, rank), most)
-        return r.Log(text=text, cut=cut)
+        return _log(service, found, [log_path(places.run(job) / "logs", trial, rank)], most)
     logs = {"build": places.build_log(job), "driver": places.driver_log(job)}
-    ends = [log_text(path, most) for name, path in logs.items() if of in (None, name)]
-    return r.Log(text="".join(text for text, _ in ends), cut=any(cut for _, cut in ends))
+    return _log(service, found, [path for name, path in logs.items() if of in (None, name)], most)
 
 
 @reads.get("/jobs/{job}/download", **_FILE)
@@ -193,11 +193,8 @@ def get_experiment(experiment: JobId, service: Given, token: Reader, runs: Views
     jobs = service.jobs.page(token.tenant, experiment=experiment, limit=1000)[::-1]
     if not jobs:
         raise Refused(404, f"there is no experiment {experiment!r}")
-    rows = []
-    for job in jobs:
-        seed = job.spec.get("seed")
-        seed = seed if isinstance(seed, int) else None
-        rows.append(r.SeedRow(**s.JobModel.of(job).model_dump(), seed=seed, now=_brief(runs, job)))
+    seeds = service.jobs.seeds(experiment)
+    rows = [r.SeedRow(**s.JobModel.of(job).model_dump(), seed=seeds.get(job.id), now=_brief(runs, job)) for job in jobs]
     known = next((row.now for row in rows if row.now.metric is not None), r.Brief())
     values = [row.now.best_value for row in rows if row.state == "succeeded" and row.now.best_value is not None]
     best = (max if known.mode == "max" else min)(values) if values else None
@@ -234,7 +231,7 @@ def _overview(service: Service, runs: Runs, tenant: str, before: int | None, lim
     return r.Overview(jobs=rows, next=jobs[-1].number if len(jobs) == limit else None)
 
 
-def _brief(runs: Runs, job: Job) -> r.Brief:
+def _brief(runs: Runs, job: Listed) -> r.Brief:
     """Of one that has ended it is in the database: its journal need not be read."""
     if job.ended and job.summary:
         return views.brief_of_summary(job)
@@ -242,6 +239,16 @@ def _brief(runs: Runs, job: Job) -> r.Brief:
         return runs.read(job, views.brief) or r.Brief()
     except StorageError:  # a damaged journal must not hide the other jobs
         return r.Brief()
+
+
+def _log(service: Service, job: Listed, paths: list[FilePath], most: int) -> r.Log:
+    """The ends of files of this computer. What a job has printed on another stays there."""
+    ends = [log_text(path, most) for path in paths]
+    text, cut = "".join(text for text, _ in ends), any(cut for _, cut in ends)
+    here = None if service.supervisor is None else service.supervisor.pool.name
+    if here is not None and job.pool not in (None, here) and not paths[-1].exists():
+        text += f"(this is the service of pool {here!r}: the log is on the computer of pool {job.pool!r}, ask there)\n"
+    return r.Log(text=text, cut=cut)
 
 
 def _best_checkpoint(view: RunView) -> tuple[Checkpoint, str | None] | None:

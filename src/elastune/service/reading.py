@@ -23,7 +23,7 @@ from elastune.errors import JournalDamaged, StorageError
 from elastune.messages import decode_record
 from elastune.record.journal import SqlJournal
 from elastune.record.projection import RunView
-from elastune.service.jobs import Job
+from elastune.service.jobs import Listed
 from elastune.service.places import Places
 from elastune.worker.log import older
 
@@ -43,7 +43,9 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 class _Reading:
     view: RunView = field(default_factory=RunView)
     records: int = 0
-    read_at: float = -math.inf
+    read_s: float = -math.inf
+    whole: bool = False
+    """Nothing will be appended any more."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -53,17 +55,16 @@ class Runs:
         self._kept: OrderedDict[str, _Reading] = OrderedDict()
         self._lock, self._folding = threading.Lock(), threading.Lock()
 
-    def read(self, job: Job, make: Callable[[RunView], T]) -> T | None:
+    def read(self, job: Listed, make: Callable[[RunView], T]) -> T | None:
         """What is made of the run as it stands now; None if it has not begun."""
         if job.attempt == 0:
             return None
         reading = self._reading(job.id)
         with reading.lock:  # a view that somebody looks at must stand still
-            now = time.time()
-            unread = not job.ended or job.ended_at is None or reading.read_at <= job.ended_at
-            if unread and now - reading.read_at > FRESH_S:
+            now_s = time.monotonic()
+            if not reading.whole and (job.ended or now_s - reading.read_s > FRESH_S):
                 self._feed(job.id, reading)
-                reading.read_at = now
+                reading.read_s, reading.whole = now_s, job.ended
             made = make(reading.view) if reading.records else None
         self._drop_oldest()
         return made

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from elastune.service.jobs import Job
+from elastune.service.jobs import Listed
 from elastune.service.states import State
 from elastune.service.tenants import Tenant, Token
 
@@ -52,7 +52,7 @@ class JobModel(BaseModel):
     summary: dict[str, Any]
 
     @classmethod
-    def of(cls, job: Job) -> JobModel:
+    def of(cls, job: Listed) -> JobModel:
         fields = {name: getattr(job, name) for name in cls.model_fields if name != "devices"}
         return cls(**fields, devices=job.most)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,12 +12,12 @@ import sqlalchemy as sa
 from elastune.errors import ElastuneError, SpecError
 from elastune.service.archive import check_archive, code_hash
 from elastune.service.check import check, check_text
-from elastune.service.database import ServiceDatabase
-from elastune.service.jobs import Conflict, Job, Jobs, digest_of
+from elastune.service.database import ServiceDatabase, now
+from elastune.service.jobs import Conflict, Job, Jobs, digest_of, use_code
 from elastune.service.limiter import spent_this_month_usd
 from elastune.service.places import Places
 from elastune.service.supervisor import Supervisor
-from elastune.service.tables import CODES, GRANTS, JOBS
+from elastune.service.tables import CODES, GRANTS, JOBS, KEPT, REPLICAS
 from elastune.service.tenants import Tenants
 
 MOST_SEEDS_BYTES = 16_000_000
@@ -46,21 +45,23 @@ class Service:
         """Keep code; what is known already is not stored again."""
         code, mine = code_hash(data), CODES.c.tenant == tenant
         with self.database.write() as connection:  # so that the next sweep leaves it
-            used = sa.update(CODES).where(mine, CODES.c.hash == code).values(created_at=time.time())
-            if connection.execute(used).rowcount:
-                return code
-        self._check_room(tenant, len(data))
+            used = sa.update(CODES).where(mine, CODES.c.hash == code).values(created_at=now(connection))
+            known = bool(connection.execute(used).rowcount)
+        if known and self.places.has_archive(tenant, code):
+            return code
+        if not known:
+            self._check_room(tenant, len(data))
         check_archive(data)
         self.places.save_archive(tenant, code, data)
-        row = {"tenant": tenant, "hash": code, "bytes": len(data), "created_at": time.time()}
-        try:
-            with self.database.write() as connection:
-                if connection.execute(sa.select(CODES.c.hash).where(mine, CODES.c.hash == code)).first() is None:
+        with self.database.write() as connection:
+            if connection.execute(sa.select(CODES.c.hash).where(mine, CODES.c.hash == code)).first() is None:
+                try:
                     self._check_room(tenant, len(data), connection)  # others may have been faster
-                    connection.execute(sa.insert(CODES), row)
-        except OverQuota:
-            self.places.remove_archive(tenant, code)
-            raise
+                except OverQuota:
+                    self.places.remove_archive(tenant, code)  # here, where nobody else can say that he has stored it
+                    raise
+                row = {"tenant": tenant, "hash": code, "bytes": len(data), "created_at": now(connection)}
+                connection.execute(sa.insert(CODES), row)
         return code
 
     def submit(
@@ -80,8 +81,8 @@ class Service:
             return known, False  # whatever has become of quotas and stores since
         data = None
         if code is not None:
-            if not self._knows(tenant, code):
-                raise SpecError(f"code={code!r}: it was not uploaded: PUT it to /api/v1/code first")
+            with self.database.write() as connection:
+                use_code(connection, tenant, code)
             data = self.places.load_archive(tenant, code)
         submission = replace(check(spec, data, code, priority), seeds=seeds, digest=digest)
         self._check_room(tenant)
@@ -119,7 +120,7 @@ class Service:
                 number(sa.select(sa.func.count()).select_from(GRANTS).where(*held)),
                 number(sa.select(sa.func.count()).select_from(JOBS).where(*running)),
                 _stored_bytes(connection, tenant),
-                spent_this_month_usd(connection, tenant, time.time()),
+                spent_this_month_usd(connection, tenant, now(connection)),
             )
 
     def _check_room(self, tenant: str, new_bytes: int = 0, connection: sa.Connection | None = None) -> None:
@@ -137,11 +138,6 @@ class Service:
                 f"{limit:,}: delete jobs that you do not need (`elastune delete JOB`), or ask for more room"
             )
 
-    def _knows(self, tenant: str, code: str) -> bool:
-        query = sa.select(CODES.c.hash).where(CODES.c.tenant == tenant, CODES.c.hash == code)
-        with self.database.read() as connection:
-            return connection.execute(query).first() is not None
-
     def _wake(self) -> None:
         if self.supervisor is not None:
             self.supervisor.wake()
@@ -149,5 +145,7 @@ class Service:
 
 def _stored_bytes(connection: sa.Connection, tenant: str) -> int:
     code = sa.select(sa.func.sum(CODES.c.bytes)).where(CODES.c.tenant == tenant)
-    runs = sa.select(sa.func.sum(JOBS.c.stored_bytes)).where(JOBS.c.tenant == tenant)
-    return sum(int(connection.execute(query).scalar() or 0) for query in (code, runs))
+    runs = sa.select(sa.func.sum(JOBS.c.stored_bytes + JOBS.c.spec_bytes)).where(JOBS.c.tenant == tenant)
+    served = KEPT.c.pool.in_(sa.select(REPLICAS.c.pool))
+    kept = sa.select(sa.func.sum(KEPT.c.bytes)).where(KEPT.c.tenant == tenant, served)
+    return sum(int(connection.execute(query).scalar() or 0) for query in (code, runs, kept))

@@ -26,13 +26,13 @@ from elastune.errors import ElastuneError, SpecError, StorageError
 from elastune.service import jobs as j
 from elastune.service.build import prepare
 from elastune.service.completion import complete
-from elastune.service.database import ServiceDatabase
+from elastune.service.database import ServiceDatabase, now
 from elastune.service.drive import DATABASE, for_tenants
 from elastune.service.drivers import LEASE_S, STUCK, Driver, Drivers, stuck_delay_s
 from elastune.service.jobs import Job, Jobs
 from elastune.service.limiter import Limiter, release_all
 from elastune.service.places import Places
-from elastune.service.sweep import sweep
+from elastune.service.sweep import remove_copies, sweep
 from elastune.service.tables import DRIVERS, JOBS, REPLICAS
 from elastune.service.telling import told
 
@@ -40,7 +40,7 @@ log = logging.getLogger("elastune")
 
 TICK_S = 0.25
 HANDS = {"build": 4, "complete": 4, "launch": 4, "look": 1}
-SWEEP_S = 1800.0
+TIDY_S, SWEEP_S = 60.0, 1800.0
 TENANT = 2
 """So many builds of one tenant may go on at a time."""
 OWNED_S = 15.0
@@ -114,7 +114,7 @@ class Supervisor:
         self._launching: set[str] = set()
         self._looking = False
         self._woken, self._stopped = threading.Event(), False
-        self._beat_due_s = self._sweep_due_s = 0.0
+        self._beat_due_s = self._tidy_due_s = self._sweep_due_s = 0.0
         self._thread: threading.Thread | None = None
 
     # ------------------------------------------------------------------------------------------------- for the service
@@ -172,7 +172,10 @@ class Supervisor:
 
     def _sweep(self) -> None:
         try:
-            sweep(self.database, self.places)
+            remove_copies(self.database, self.places)
+            if time.monotonic() >= self._sweep_due_s:
+                self._sweep_due_s = time.monotonic() + SWEEP_S
+                sweep(self.database, self.places, self.pool.name)
         except Exception as error:  # it costs room, and comes again
             log.warning("what was deleted could not be swept up: %s", error)
 
@@ -189,21 +192,23 @@ class Supervisor:
         if not self._looking:
             self._looking = True
             self._hands["look"].submit(self._look_at_devices)  # Ray may be slow to answer
-        if time.monotonic() >= self._sweep_due_s:
-            self._sweep_due_s = time.monotonic() + SWEEP_S
+        if time.monotonic() >= self._tidy_due_s:
+            self._tidy_due_s = time.monotonic() + TIDY_S
             self._hands["look"].submit(self._sweep)
         if self._launching:
             self.drivers.extend(list(self._launching))
-        row = {"pool": self.pool.name, "alive_until": time.time() + LEASE_S}
         with self.database.write() as connection:
+            row = {"pool": self.pool.name, "alive_until": now(connection) + LEASE_S}
             if not connection.execute(sa.update(REPLICAS).where(REPLICAS.c.id == self.id).values(row)).rowcount:
                 connection.execute(sa.insert(REPLICAS), {"id": self.id, **row})
 
     def _bury_the_dead(self) -> None:
-        now = time.time()
-        for driver in self.drivers.all(self.pool.name):
+        drivers = self.drivers.all(self.pool.name)
+        with self.database.read() as connection:
+            at = now(connection) if drivers else 0.0
+        for driver in drivers:
             ended = self._ended(driver)
-            if ended is not None or driver.alive_until < now:
+            if ended is not None or driver.alive_until < at:
                 self.drivers.bury(driver, ended)
                 self._kill(driver)
         for driver_id in [each for each, process in list(self._processes.items()) if process.poll() is not None]:
@@ -227,17 +232,17 @@ class Supervisor:
     def _take_over(self) -> None:
         """What replicas that are gone had in hand. Of a pool that nobody serves any more the jobs go elsewhere."""
         with self.database.write() as connection:
-            now = time.time()
-            connection.execute(sa.delete(REPLICAS).where(REPLICAS.c.alive_until < now - LEASE_S))
-            abandoned = sa.select(JOBS.c.id).where(JOBS.c.state == "building", JOBS.c.owned_until < now)
+            at = now(connection)
+            connection.execute(sa.delete(REPLICAS).where(REPLICAS.c.alive_until < at - LEASE_S))
+            abandoned = sa.select(JOBS.c.id).where(JOBS.c.state == "building", JOBS.c.owned_until < at)
             for job in connection.execute(abandoned).scalars().all():
                 j.move(connection, job, "accepted", "its builder is gone", owner=None, owned_until=0.0)
-            served = sa.select(REPLICAS.c.pool).where(REPLICAS.c.alive_until >= now)
-            driven = sa.select(DRIVERS.c.job).where(DRIVERS.c.job.is_not(None), DRIVERS.c.alive_until >= now)
+            served = sa.select(REPLICAS.c.pool).where(REPLICAS.c.alive_until >= at)
+            driven = sa.select(DRIVERS.c.job).where(DRIVERS.c.job.is_not(None), DRIVERS.c.alive_until >= at)
             where = (JOBS.c.state == "running", JOBS.c.pool.not_in(served), JOBS.c.id.not_in(driven))
             for job in connection.execute(sa.select(JOBS.c.id).where(*where)).scalars().all():
                 connection.execute(sa.delete(DRIVERS).where(DRIVERS.c.job == job))
-                release_all(connection, job, now)
+                release_all(connection, job, at)
                 j.requeue(connection, job, "its computer is gone")
 
     # ------------------------------------------------------------------------------------------- building, completing
@@ -250,28 +255,28 @@ class Supervisor:
                 self._hands[kind].submit(self._do, claim)
         if claims := [claim.token for claim in list(self._in_hand.values())]:
             with self.database.write() as connection:
-                renewed = {"owned_until": time.time() + OWNED_S}
+                renewed = {"owned_until": now(connection) + OWNED_S}
                 connection.execute(sa.update(JOBS).where(JOBS.c.owner.in_(claims)).values(renewed))
 
     def _claim(self, state: str, kind: str) -> list[_Claim]:
         """As many as there are hands; one tenant does not take all of them for builds."""
-        now = time.time()
         busy = [claim for claim in list(self._in_hand.values()) if claim.kind == kind]
         room = HANDS[kind] - len(busy)
         if room <= 0:
             return []
         full = [tenant for tenant, number in Counter(each.job.tenant for each in busy).items() if number >= TENANT]
-        where = [JOBS.c.state == state, JOBS.c.owned_until < now, JOBS.c.not_before <= now]
-        where += [JOBS.c.tenant.not_in(full)] if kind == "build" else []
-        query = sa.select(JOBS.c.id).where(*where).order_by(JOBS.c.number)
         with self.database.read() as connection:
+            at = now(connection)
+            where = [JOBS.c.state == state, JOBS.c.owned_until < at, JOBS.c.not_before <= at]
+            where += [JOBS.c.tenant.not_in(full)] if kind == "build" else []
+            query = sa.select(JOBS.c.id).where(*where).order_by(JOBS.c.number)
             if connection.execute(query.limit(1)).first() is None:
                 return []
         tokens = {}
         with self.database.write() as connection:
             for job in connection.execute(query.limit(1 if kind == "build" else room)).scalars().all():
                 tokens[job] = f"{self.id} {secrets.token_hex(4)}"
-                owned: dict[str, Any] = {"owner": tokens[job], "owned_until": now + OWNED_S}
+                owned: dict[str, Any] = {"owner": tokens[job], "owned_until": at + OWNED_S}
                 connection.execute(sa.update(JOBS).where(JOBS.c.id == job).values(owned))
                 if state == "accepted":
                     j.move(connection, job, "building", **owned)
@@ -300,7 +305,7 @@ class Supervisor:
                 if its_fault or job.failures + 1 >= STUCK:
                     j.finish(connection, job.id, "failed", why, mine)
                 else:
-                    later = {"failures": job.failures + 1, "not_before": time.time() + stuck_delay_s(job.failures)}
+                    later = {"failures": job.failures + 1, "not_before": now(connection) + stuck_delay_s(job.failures)}
                     j.move(connection, job.id, "accepted", why, mine, owner=None, owned_until=0.0, **later)
             return
         with self.database.write() as connection:

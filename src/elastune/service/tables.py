@@ -11,6 +11,11 @@ import sqlalchemy as sa
 METADATA = sa.MetaData()
 Time = sa.Double
 
+VERSION = 1
+"""Of these tables: another number for every change of them."""
+VERSIONS = sa.Table("version", METADATA, sa.Column("number", sa.Integer, primary_key=True, autoincrement=False))
+"""One row: what the tables were made as."""
+
 TENANTS = sa.Table(
     "tenants",
     METADATA,
@@ -51,6 +56,7 @@ JOBS = sa.Table(
     sa.Column("tenant", sa.ForeignKey("tenants.id"), nullable=False),
     sa.Column("name", sa.String, nullable=False),
     sa.Column("spec", sa.JSON, nullable=False),
+    sa.Column("spec_bytes", sa.Integer, nullable=False),
     sa.Column("code", sa.String),
     sa.Column("experiment", sa.String, index=True),
     # The same submission twice is one job: `digest` tells whether it is the same.
@@ -150,6 +156,15 @@ DRIVERS = sa.Table(
     # It shall end, after what it does now.
     sa.Column("leave", sa.Boolean, nullable=False),
     sa.Column("alive_until", Time, nullable=False),
+)
+
+KEPT = sa.Table(
+    "kept",
+    METADATA,
+    # What the computer of a pool keeps for a tenant besides its runs: environments and unpacked code.
+    sa.Column("pool", sa.String, primary_key=True),
+    sa.Column("tenant", sa.String, primary_key=True),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
 )
 
 REPLICAS = sa.Table(

@@ -11,7 +11,7 @@ from elastune.messages import Checkpoint, Note
 from elastune.record.projection import RunView, TrialView
 from elastune.reporting.tables import ranked
 from elastune.service import read_schema as r
-from elastune.service.jobs import Job
+from elastune.service.jobs import Listed
 from elastune.service.plan_view import plan_of
 from elastune.service.schema import Best
 
@@ -47,13 +47,13 @@ def brief(view: RunView) -> r.Brief:
     )
 
 
-def brief_of_summary(job: Job) -> r.Brief:
+def brief_of_summary(job: Listed) -> r.Brief:
     """Of a job that has ended, as it was written down then."""
     known = {name: job.summary[name] for name in r.Brief.model_fields if job.summary.get(name) is not None}
     return r.Brief(**known, fraction=1.0 if job.summary.get("status") == "succeeded" else None)
 
 
-def progress(job: Job, view: RunView | None) -> r.Progress:
+def progress(job: Listed, view: RunView | None) -> r.Progress:
     told = r.Progress(
         job=job.id,
         name=job.name,
