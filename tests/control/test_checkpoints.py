@@ -96,6 +96,8 @@ def test_a_trial_remembers_few_of_its_losses() -> None:
             script.at(iteration, checkpointed("t-00000", iteration))
     assert len(script.controller.trials["t-00000"].reported) == 10
     assert len(script.controller.trials["t-00001"].reported) == MOST_REPORTED
+    script.at(MOST_REPORTED + 10, m.TrialReturned("t-00001", 1, MOST_REPORTED + 9, None))
+    assert not script.controller.trials["t-00001"].reported
 
 
 def test_a_trial_that_is_over_keeps_nothing_unless_it_is_among_the_best() -> None:

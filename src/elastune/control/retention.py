@@ -70,6 +70,8 @@ class Keeper:
         self.tidy(trial)
 
     def tidy(self, trial: Trial) -> None:
+        if trial.over and not trial.slots:  # nothing more comes of it, and there may be very many
+            trial.reported.clear()
         for checkpoint in self._superfluous(trial):
             self.drop(trial, checkpoint)
 
