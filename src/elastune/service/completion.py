@@ -13,16 +13,17 @@ import sqlalchemy as sa
 from elastune.errors import StorageError
 from elastune.service import jobs as j
 from elastune.service.database import ServiceDatabase, now
+from elastune.service.drivers import STUCK, stuck_delay_s
 from elastune.service.jobs import Job
 from elastune.service.limiter import release_all
 from elastune.service.places import Places
 from elastune.service.tables import JOBS
+from elastune.service.telling import without_places
 
 log = logging.getLogger("elastune")
 
 TRIES = 8
-"""So often a finalizer is tried, with a delay that grows, before the job ends without it."""
-LONGEST_DELAY_S = 30.0
+"""So often it is looked for what is missing, with a delay that grows, before the job ends without it."""
 
 
 def complete(database: ServiceDatabase, places: Places, job: Job) -> bool:
@@ -30,8 +31,12 @@ def complete(database: ServiceDatabase, places: Places, job: Job) -> bool:
     else it is tried again later.
     """
     assert job.outcome is not None
-    problem = missing(places, job)
-    if problem and job.failures < TRIES:
+    problem, tries = "", TRIES
+    try:
+        problem = missing(places, job)
+    except StorageError as error:  # what was trained for days is not lost because a store is away
+        problem, tries = without_places(str(error), places), STUCK
+    if problem and job.failures < tries:
         _try_again(database, job, problem)
         return False
     outcome, reason, stored = job.outcome, job.reason, _stored_bytes(places, job)
@@ -74,13 +79,12 @@ def missing(places: Places, job: Job) -> str:
         file_system, inside = fsspec.core.url_to_fs(url)
         return "" if file_system.exists(inside) else f"the checkpoint of the best trial is not in the store: {path}"
     except Exception as error:  # stores raise errors of their own
-        return f"the store {places.storage} cannot be read: {error}"
+        raise StorageError(f"the store {places.storage} cannot be read: {error}") from error
 
 
 def _try_again(database: ServiceDatabase, job: Job, problem: str) -> None:
-    delay_s = min(LONGEST_DELAY_S, 0.5 * 2**job.failures)
     log.warning("job %s cannot be completed yet: %s", job.id, problem)
     with database.write() as connection:
-        later = {"failures": job.failures + 1, "not_before": now(connection) + delay_s}
+        later = {"failures": job.failures + 1, "not_before": now(connection) + stuck_delay_s(job.failures)}
         mine = (JOBS.c.id == job.id, JOBS.c.state == "finishing")
         connection.execute(sa.update(JOBS).where(*mine).values(**later, owner=None, owned_until=0.0))
