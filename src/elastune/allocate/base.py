@@ -117,8 +117,8 @@ class Allocator(ABC):
     all_at_once: bool = False
     """Whether the algorithm is asked for everything it has from the beginning: machines follow the trials."""
     places: int | None = None
-    """With `all_at_once`, of algorithms that begin trials one by one: so many at a time. They learn as they go on, and
-    may have no end."""
+    """With `all_at_once`, where later trials are better for what was learnt of earlier ones: so many at a time. Such an
+    algorithm may have no end."""
     whole_groups: bool = False
     """Whether it wants to see a group whole before it has a place for all of it."""
 

@@ -99,7 +99,7 @@ class Allocation:
             return
         (party,) = self._runs.parties
         most, group = party.algorithm.max_concurrent, self._group(party)
-        if most is None and everything and party.algorithm.one_by_one:
+        if most is None and everything and self._learns(party):
             most = self._allocator.places
         while True:
             if most is not None:
@@ -108,6 +108,11 @@ class Allocation:
                 wanted = max(wanted, group)
             if wanted <= 0 or not self._runs.ask_for_more(party, wanted):
                 break
+
+    def _learns(self, party: Party) -> bool:
+        """Whether later trials are better for what was learnt of earlier ones."""
+        algorithm = party.algorithm
+        return algorithm.one_by_one or (algorithm.whole and party.source.searcher.learns)
 
     def _group(self, party: Party) -> int:
         """How many trials are asked for at a time: many where they are one group and nothing is learnt before."""
