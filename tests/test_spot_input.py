@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 import elastune as et
 from elastune.cli import main
@@ -45,9 +45,10 @@ CASES: dict[str, tuple[Any, str]] = {
 }
 
 
-def refused(tmp_path: Path, market: Any, **more: Any) -> str:
+def simulated(tmp_path: Path, market: Any, **more: Any) -> Result:
     (tmp_path / "good.csv").write_text(GOOD)
     (tmp_path / "negative.csv").write_text(GOOD + "2016-03-29T00:00:00Z,z,a,-0.5\n")
+    (tmp_path / "short.csv").write_text(ROWS + "2016-03-01T00:00:00Z,z,a,0.1\n2016-03-01T00:30:00Z,z,a,0.2\n")
     fields = {
         "space": {"lr": {"uniform": [0, 1]}},
         "metric": "loss",
@@ -57,7 +58,11 @@ def refused(tmp_path: Path, market: Any, **more: Any) -> str:
     }
     path = tmp_path / "exp.yaml"
     path.write_text(yaml.safe_dump(fields))
-    result = CliRunner().invoke(main, ["simulate", str(path), "--storage", str(tmp_path / "runs")])
+    return CliRunner().invoke(main, ["simulate", str(path), "--storage", str(tmp_path / "runs")])
+
+
+def refused(tmp_path: Path, market: Any, **more: Any) -> str:
+    result = simulated(tmp_path, market, **more)
     assert result.exit_code == 2, result.output
     assert "Traceback" not in result.output and not (tmp_path / "runs").exists()
     return " ".join(result.output.split())
@@ -76,6 +81,13 @@ def test_what_the_market_says_itself_is_not_said_again(tmp_path: Path) -> None:
     assert "devices=4" in refused(tmp_path, market, cluster=cluster)
     assert "market and allocator" in refused(tmp_path, market, cluster={"market": market, "allocator": "Fluid"})
     assert "SEER" in refused(tmp_path, market, algorithm={"SEER": {}}, deadline="1h", budget="$5")
+
+
+def test_without_a_model_prices_of_half_an_hour_are_enough(tmp_path: Path) -> None:
+    market = {"types": {"a": {"price": 1}}, "prices": "short.csv"}
+    assert "no market has 15 hours" in refused(tmp_path, market)
+    result = simulated(tmp_path, {**market, "revocation": None})
+    assert result.exit_code == 0, result.output
 
 
 def test_a_deadline_is_not_promised_where_it_cannot_be(tmp_path: Path) -> None:

@@ -251,6 +251,8 @@ def _market(given: object, path: Path) -> Spot | None:
     if isinstance(given, str) and given != "spot":
         raise SpecError(f"{path}: market={given!r}: {did_you_mean(given, ('spot', 'on-demand'))}, or a mapping")
     spot: Spot = _build(Spot, {} if given == "spot" else given, f"{path}: market")
+    if isinstance(given, Mapping) and given.get("revocation", "") is None:
+        spot = replace(spot, revocation=None)  # here null is not the default: no model is asked
     if isinstance(spot.prices, str):
         spot = replace(spot, prices=path.parent / spot.prices)
     if isinstance(spot.revocation, str) and (path.parent / spot.revocation).is_file():
