@@ -93,6 +93,10 @@ def test_without_a_model_prices_of_half_an_hour_are_enough(tmp_path: Path) -> No
 def test_a_deadline_is_not_promised_where_it_cannot_be(tmp_path: Path) -> None:
     said = refused(tmp_path, {"revocation": None}, algorithm={"ASHA": {"n": 9, "r": 1, "R": 9}}, deadline="1h")
     assert "ASHA does not say before the run how much it trains" in said
+    only_spot = {"revocation": None, "on_demand": False}
+    assert "on_demand=False: a deadline is kept" in refused(tmp_path, only_spot, deadline="1h")
+    result = simulated(tmp_path, {**only_spot, "policy": "cheapest-step"}, deadline="1h")
+    assert result.exit_code == 0, result.output
 
 
 def test_a_market_is_an_object(tmp_path: Path) -> None:

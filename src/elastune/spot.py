@@ -106,6 +106,11 @@ class Spot:
 
             if limits.deadline_s is None:
                 raise SpecError("policy='never-late' without a deadline: give one, or take 'cheapest-step'")
+            if not self.on_demand:
+                raise SpecError(
+                    "on_demand=False: a deadline is kept with on-demand machines: leave it out, or take "
+                    "policy='cheapest-step', which promises no deadline"
+                )
             stages = algorithm.stages()
             if stages is None:
                 raise SpecError(
