@@ -49,6 +49,8 @@ def simulated(tmp_path: Path, market: Any, **more: Any) -> Result:
     (tmp_path / "good.csv").write_text(GOOD)
     (tmp_path / "negative.csv").write_text(GOOD + "2016-03-29T00:00:00Z,z,a,-0.5\n")
     (tmp_path / "short.csv").write_text(ROWS + "2016-03-01T00:00:00Z,z,a,0.1\n2016-03-01T00:30:00Z,z,a,0.2\n")
+    late = ROWS + "2016-03-27T23:10:00Z,y,a,0.1\n"  # a zone that begins 50 minutes before the last price of the other
+    (tmp_path / "late.csv").write_text(late + GOOD.removeprefix(ROWS))
     fields = {
         "space": {"lr": {"uniform": [0, 1]}},
         "metric": "loss",
@@ -88,6 +90,17 @@ def test_without_a_model_prices_of_half_an_hour_are_enough(tmp_path: Path) -> No
     assert "no market has 15 hours" in refused(tmp_path, market)
     result = simulated(tmp_path, {**market, "revocation": None})
     assert result.exit_code == 0, result.output
+
+
+def test_a_market_that_is_not_asked_for_has_no_say_in_when_the_run_begins(tmp_path: Path) -> None:
+    market = {"prices": "late.csv", "begin": "2016-03-10", "revocation": None}
+    result = simulated(tmp_path, {**market, "types": {"a/z": {"price": 1}}})
+    assert result.exit_code == 0, result.output
+
+
+def test_a_market_that_begins_too_late_is_named(tmp_path: Path) -> None:
+    market = {"prices": "late.csv", "begin": "2016-03-10", "types": {"a": {"price": 1}}, "revocation": None}
+    assert "prices of a/y begin on 2016-03-27 23:10, and an hour later" in refused(tmp_path, market)
 
 
 def test_a_deadline_is_not_promised_where_it_cannot_be(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from elastune.algorithm.base import Algorithm
 from elastune.allocate.base import Allocator
 from elastune.errors import SpecError, did_you_mean
 from elastune.market.cloud import Kind, PlayedCloud
-from elastune.market.prices import Prices, split_market
+from elastune.market.prices import Prices, PriceSeries, split_market
 from elastune.profile.catalog import catalog
 from elastune.spec import Limits, require_number
 from elastune.units import parse_duration, parse_money
@@ -89,7 +89,7 @@ class Spot:
         return PlayedCloud(
             markets,
             prices,
-            begin_unix_s=self._begin_unix_s(prices),
+            begin_unix_s=self._begin_unix_s([prices[market] for market in markets]),
             pace=self.pace,
             notice_s=parse_duration(self.notice, "notice", zero=True),
             refund_s=3600.0 if self.refund else 0.0,
@@ -155,9 +155,9 @@ class Spot:
         usd = {split_market(name)[0]: kind.on_demand_usd_per_hour for name, kind in kinds.items()}
         return synthetic_prices(usd, DAYS, seed=self.seed)
 
-    def _begin_unix_s(self, prices: Prices) -> float:
-        first = max(series.begin_unix_s for series in prices.values())
-        last = max(series.end_unix_s for series in prices.values())
+    def _begin_unix_s(self, markets: Sequence[PriceSeries]) -> float:
+        latest = max(markets, key=lambda series: series.begin_unix_s)
+        first, last = latest.begin_unix_s, max(series.end_unix_s for series in markets)
         if self.begin is None:
             return min(first + PAST_S, (first + last) / 2)
         begin = self.begin
@@ -170,11 +170,16 @@ class Spot:
                 ) from None
         at = datetime(begin.year, begin.month, begin.day, tzinfo=UTC) if not isinstance(begin, datetime) else begin
         unix_s = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-        if not first + 3600.0 <= unix_s < last:
-            span = " and ".join(
-                f"{datetime.fromtimestamp(each, UTC):%Y-%m-%d %H:%M}" for each in (first + 3600.0, last)
+        if last <= first + 3600.0:
+            raise SpecError(
+                f"begin={self.begin}: prices of {latest.market} begin on {_date(first)}, and an hour later there "
+                "are no more: leave that market out of types, or give a longer record"
             )
-            raise SpecError(f"begin={self.begin}: must be between {span}, where there are prices before and after it")
+        if not first + 3600.0 <= unix_s < last:
+            raise SpecError(
+                f"begin={self.begin}: must be between {_date(first + 3600.0)}, an hour after the first price of "
+                f"{latest.market}, and {_date(last)}, where prices end"
+            )
         return unix_s
 
     def _model(self) -> Any:
@@ -187,3 +192,7 @@ class Spot:
         if isinstance(self.revocation, str) and self.revocation in MODELS:
             return model_class(self.revocation).fit(prices, self.cloud.begin_unix_s, self.seed)
         return load_revocation(Path(self.revocation), prices)
+
+
+def _date(unix_s: float) -> str:
+    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M}"
