@@ -82,6 +82,10 @@ def test_what_the_market_says_itself_is_not_said_again(tmp_path: Path) -> None:
     cluster = {"market": market, "devices": 4}
     assert "devices=4" in refused(tmp_path, market, cluster=cluster)
     assert "market and allocator" in refused(tmp_path, market, cluster={"market": market, "allocator": "Fluid"})
+    assert "give market.boot" in refused(tmp_path, market, cluster={"market": market, "boot": "90s"})
+    assert "provider='aws'" in refused(tmp_path, market, cluster={"market": market, "provider": "aws"})
+    for name in ("request", "boot", "lifetime", "notice"):
+        assert f"{name}_s=90.0: machines are those of" in refused(tmp_path, market, simulation={name: "90s"})
     assert "SEER" in refused(tmp_path, market, algorithm={"SEER": {}}, deadline="1h", budget="$5")
 
 

@@ -310,7 +310,7 @@ def _simulation(given: object, fields: Mapping[str, Any], path: Path) -> Simulat
 def _as_simulated(fields: dict[str, Any], simulation: Simulation) -> dict[str, Any]:
     """Where nothing else is said of it, machines are expected when they come in the simulation."""
     boot_s = (simulation.request_s or 0.0) + (simulation.boot_s or 0.0)
-    if not boot_s or "boot" in fields or "planning" in fields:
+    if not boot_s or any(fields.get(name) is not None for name in ("boot", "planning", "market")):
         return fields
     provider = fields.get("provider", "here")
     return fields | {"provider": "local" if provider == "here" else provider, "boot": boot_s}
