@@ -36,6 +36,8 @@ CASES: dict[str, tuple[Any, str]] = {
     "a refund that is no yes or no": ({"refund": "maybe"}, "refund='maybe'"),
     "a notice that is none": ({"notice": "-1s"}, "notice='-1s'"),
     "a pace of nothing": ({"pace": 0}, "pace=0"),
+    "a negative seed": ({"types": {"a": {"price": 1}}, "prices": "good.csv", "seed": -1}, "seed=-1"),
+    "a seed that is a text": ({"types": {"a": {"price": 1}}, "prices": "good.csv", "seed": "a"}, "seed='a'"),
     "an unknown model": ({"revocation": "bosted"}, "bosted"),
     "a date that is a number": ({"begin": 20160412}, "begin=20160412"),
     "prices that are a number": ({"prices": 5}, "prices=5"),

@@ -36,7 +36,7 @@ def revocation() -> None:
 )
 @click.option("--until", metavar="DATE", help="Train on prices up to then; default: on all.")
 @click.option("--market", "markets", metavar="TYPE/ZONE", multiple=True, help="Only this one; may be repeated.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--save", "file", type=click.Path(path_type=Path), required=True, help="The file to write.")
 @explained
 def train_revocation(

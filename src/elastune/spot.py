@@ -15,7 +15,7 @@ from elastune.errors import SpecError, did_you_mean
 from elastune.market.cloud import Kind, PlayedCloud
 from elastune.market.prices import Prices, PriceSeries, split_market
 from elastune.profile.catalog import catalog
-from elastune.spec import Limits, require_number
+from elastune.spec import Limits, require_int, require_number
 from elastune.units import parse_duration, parse_money
 
 POLICIES = ("cheapest-step", "never-late")
@@ -62,6 +62,7 @@ class Spot:
             if not isinstance(getattr(self, name), bool):
                 raise SpecError(f"{name}={getattr(self, name)!r}: must be true or false")
         require_number("pace", self.pace)
+        require_int("seed", self.seed, 0)
         for name in self.types:
             if not isinstance(name, str):
                 raise SpecError(f"types: {name!r} must be the name of a machine type, such as m5.xlarge")
