@@ -44,7 +44,7 @@ def train_revocation(
 ) -> None:
     """Train a model on PRICES (a CSV file)."""
     from elastune.market.price_file import load_prices
-    from elastune.market.prices import Prices
+    from elastune.market.prices import Prices, format_date
     from elastune.market.revocation import model_class
 
     kind, known = model_class(model), load_prices(prices)
@@ -53,7 +53,11 @@ def train_revocation(
     end_unix_s = max(series.end_unix_s for series in known.values())
     if not file.parent.is_dir():
         raise SpecError(f"save={str(file)!r}: there is no folder {file.parent}: make it, or give another file")
-    kind.fit(known, end_unix_s if until is None else _moment("until", until), seed).save(file)
+    until_unix_s = end_unix_s if until is None else _moment("until", until)
+    if until_unix_s > end_unix_s:
+        end = format_date(end_unix_s)
+        raise SpecError(f"until={until!r}: must be at most {end}, where prices end; without it all are used")
+    kind.fit(known, until_unix_s, seed).save(file)
     click.echo(f"written to {file}")
 
 

@@ -13,7 +13,7 @@ from elastune.algorithm.base import Algorithm
 from elastune.allocate.base import Allocator
 from elastune.errors import SpecError, did_you_mean
 from elastune.market.cloud import Kind, PlayedCloud
-from elastune.market.prices import Prices, PriceSeries, split_market
+from elastune.market.prices import Prices, PriceSeries, format_date, split_market
 from elastune.profile.catalog import catalog
 from elastune.spec import Limits, require_int, require_number
 from elastune.units import parse_duration, parse_money
@@ -173,13 +173,13 @@ class Spot:
         unix_s = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
         if last <= first + 3600.0:
             raise SpecError(
-                f"begin={self.begin}: prices of {latest.market} begin on {_date(first)}, and an hour later there "
+                f"begin={self.begin}: prices of {latest.market} begin on {format_date(first)}, and an hour later there "
                 "are no more: leave that market out of types, or give a longer record"
             )
         if not first + 3600.0 <= unix_s < last:
             raise SpecError(
-                f"begin={self.begin}: must be between {_date(first + 3600.0)}, an hour after the first price of "
-                f"{latest.market}, and {_date(last)}, where prices end"
+                f"begin={self.begin}: must be between {format_date(first + 3600.0)}, an hour after the first price of "
+                f"{latest.market}, and {format_date(last)}, where prices end"
             )
         return unix_s
 
@@ -193,7 +193,3 @@ class Spot:
         if isinstance(self.revocation, str) and self.revocation in MODELS:
             return model_class(self.revocation).fit(prices, self.cloud.begin_unix_s, self.seed)
         return load_revocation(Path(self.revocation), prices)
-
-
-def _date(unix_s: float) -> str:
-    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M}"
