@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from tests.market.markets import spiky_prices
 
 import elastune as et
 from elastune.cli import main
+from elastune.market.boosted import Boosted
+from elastune.market.logistic import Logistic
 
 ROWS = "timestamp,availability_zone,instance_type,price_usd_h\n"
 GOOD = ROWS + "".join(f"2016-03-{day:02d}T00:00:00Z,z,a,0.{day:02d}\n" for day in range(1, 29))
@@ -107,6 +110,17 @@ def test_a_market_that_is_not_asked_for_has_no_say_in_when_the_run_begins(tmp_pa
 def test_a_market_that_begins_too_late_is_named(tmp_path: Path) -> None:
     market = {"prices": "late.csv", "begin": "2016-03-10", "types": {"a": {"price": 1}}, "revocation": None}
     assert "prices of a/y begin on 2016-03-27 23:10, and an hour later" in refused(tmp_path, market)
+
+
+def test_what_a_model_cannot_be_asked_about_is_refused_before_the_run(tmp_path: Path) -> None:
+    prices, kinds = spiky_prices(days=2, markets=1), {"a": {"price": 1}}
+    at = min(series.begin_unix_s for series in prices.values()) + 86_400.0
+    Logistic.fit(prices, at).save(tmp_path / "logistic")
+    market = {"types": kinds, "prices": "short.csv", "revocation": "logistic"}
+    assert "was not trained on a/z" in refused(tmp_path, market)
+    Boosted.fit(prices, at).save(tmp_path / "boosted.model")
+    said = refused(tmp_path, {**market, "revocation": "boosted.model"})
+    assert "the run begins on 2016-03-01 00:15, prices of a/z on 2016-03-01 00:00" in said
 
 
 def test_a_deadline_is_not_promised_where_it_cannot_be(tmp_path: Path) -> None:

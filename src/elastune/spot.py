@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from elastune.algorithm.base import Algorithm
 from elastune.allocate.base import Allocator
@@ -17,6 +17,9 @@ from elastune.market.prices import Prices, PriceSeries, format_date, split_marke
 from elastune.profile.catalog import catalog
 from elastune.spec import Limits, require_int, require_number
 from elastune.units import parse_duration, parse_money
+
+if TYPE_CHECKING:
+    from elastune.market.revocation import Revocation
 
 POLICIES = ("cheapest-step", "never-late")
 PAST_S, DAYS = 7 * 86_400.0, 21.0
@@ -183,7 +186,7 @@ class Spot:
             )
         return unix_s
 
-    def _model(self) -> Any:
+    def _model(self) -> Revocation | None:
         if self.revocation is None:
             return None
         from elastune.market.revocation import MODELS, load_revocation, model_class
@@ -191,5 +194,24 @@ class Spot:
         prices = self.cloud.prices
         assert prices is not None
         if isinstance(self.revocation, str) and self.revocation in MODELS:
-            return model_class(self.revocation).fit(prices, self.cloud.begin_unix_s, self.seed)
-        return load_revocation(Path(self.revocation), prices)
+            model = model_class(self.revocation).fit(prices, self.cloud.begin_unix_s, self.seed)
+        else:
+            model = load_revocation(Path(self.revocation), prices)
+        self._check_asked(model, prices)
+        return model
+
+    def _check_asked(self, model: Revocation, prices: Prices) -> None:
+        """Refuse what the model could not be asked about once the run has begun."""
+        begin = self.cloud.begin_unix_s
+        for market in self.cloud.kinds:
+            if not model.knows(market):
+                raise SpecError(
+                    f"revocation={str(self.revocation)!r}: was not trained on {market}: leave that market out of "
+                    "types, or train a model on its prices"
+                )
+            if begin < prices[market].begin_unix_s + 3600.0:
+                raise SpecError(
+                    f"begin: the run begins on {format_date(begin)}, prices of {market} on "
+                    f"{format_date(prices[market].begin_unix_s)}: a model must know an hour of them before: give a "
+                    "later begin, older prices, or revocation: null"
+                )

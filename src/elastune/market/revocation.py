@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from elastune.cost import SECONDS_PER_HOUR
 from elastune.errors import SpecError, did_you_mean
 from elastune.market.features import History
-from elastune.market.prices import Floats, Prices
+from elastune.market.prices import Floats, Prices, format_date
 
 MODELS = {
     "boosted": ("elastune.market.boosted", "Boosted"),
@@ -117,8 +117,9 @@ def _check(history: History, bids: Floats, at: Floats) -> None:
         raise SpecError("at_unix_s: must be seconds since 1970")
     if len(at) and at.min() < history.begin_unix_s + SECONDS_PER_HOUR:
         raise SpecError(
-            f"at_unix_s={at.min():.0f}: prices of {history.market} begin at {history.begin_unix_s:.0f}, and an hour of "
-            "them must be known: ask about a later time, or give older prices"
+            f"at_unix_s={at.min():.0f}: prices of {history.market} begin at {history.begin_unix_s:.0f} "
+            f"({format_date(history.begin_unix_s)}), and an hour of them must be known: ask about a later time, or "
+            "give older prices"
         )
 
 
