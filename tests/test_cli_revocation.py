@@ -76,6 +76,7 @@ def test_bad_input_is_explained(folder: Path, tmp_path: Path) -> None:
     prices, model, save = str(folder / "prices.csv"), str(folder / "boosted"), str(tmp_path / "m")
     assert "until='soon': must be a date" in refused("train", prices, "--until", "soon", "--save", save)
     assert "no market has" in refused("train", prices, "--until", "2016-02-29T02:00", "--save", save)
+    assert "prices begin on 2016-02-29 " in refused("train", prices, "--until", "2015-01-01", "--save", save)
     assert "must be at most 2016-03-05" in refused("train", prices, "--until", "9999-12-31", "--save", save)
     assert "'--seed': -1 is not in the range" in refused("train", prices, "--seed", "-1", "--save", save)
     assert "there is no folder" in refused("train", prices, "--save", str(tmp_path / "no" / "m"))
