@@ -140,7 +140,7 @@ def load_revocation(path: str | Path, prices: Prices) -> Revocation:
         head = json.loads(str(arrays.pop("head")))
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, AttributeError, EOFError, zipfile.BadZipFile):
+    except (ValueError, KeyError, AttributeError, TypeError, EOFError, RecursionError, zipfile.BadZipFile):
         raise SpecError(f"{path}: is no model; make one with: elastune revocation train") from None
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise SpecError(f"{path}: was written by another version of Elastune; train it again")
