@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
@@ -20,6 +21,7 @@ from click.testing import CliRunner
 import elastune as et
 from elastune.cli import main
 from elastune.config_file import load_contest, load_experiment
+from elastune.market.synthetic_prices import BEGIN_UNIX_S
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
@@ -128,6 +130,14 @@ def test_the_plan_by_the_clock_is_what_is_printed_and_costs_what_is_said(
     shown = "\n".join(f"    {line}".rstrip() for line in report.splitlines())
     tables = shown[shown.index("          forecast (at most)") : shown.index("\n\n    machine  training")]
     assert tables in (ROOT / "docs" / "reports.md").read_text()
+
+
+def test_what_is_trained_on_until_a_date_has_prices_before_and_after_it() -> None:
+    text = (ROOT / "docs" / "revocation.md").read_text()
+    (days,) = re.findall(r"elastune prices --synthetic --days (\d+)", text)
+    begin = datetime.fromtimestamp(BEGIN_UNIX_S, UTC)
+    dates = [datetime.fromisoformat(date).replace(tzinfo=UTC) for date in re.findall(r"--until ([\d-]+)", text)]
+    assert dates and all(begin + timedelta(1) < date < begin + timedelta(int(days) - 1) for date in dates)
 
 
 def test_every_field_of_an_experiment_is_in_the_reference() -> None:

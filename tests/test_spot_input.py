@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
+from tests.market.markets import spiky_prices
 
 import elastune as et
 from elastune.cli import main
+from elastune.market.boosted import Boosted
+from elastune.market.logistic import Logistic
 
 ROWS = "timestamp,availability_zone,instance_type,price_usd_h\n"
 GOOD = ROWS + "".join(f"2016-03-{day:02d}T00:00:00Z,z,a,0.{day:02d}\n" for day in range(1, 29))
@@ -36,6 +39,8 @@ CASES: dict[str, tuple[Any, str]] = {
     "a refund that is no yes or no": ({"refund": "maybe"}, "refund='maybe'"),
     "a notice that is none": ({"notice": "-1s"}, "notice='-1s'"),
     "a pace of nothing": ({"pace": 0}, "pace=0"),
+    "a negative seed": ({"types": {"a": {"price": 1}}, "prices": "good.csv", "seed": -1}, "seed=-1"),
+    "a seed that is a text": ({"types": {"a": {"price": 1}}, "prices": "good.csv", "seed": "a"}, "seed='a'"),
     "an unknown model": ({"revocation": "bosted"}, "bosted"),
     "a date that is a number": ({"begin": 20160412}, "begin=20160412"),
     "prices that are a number": ({"prices": 5}, "prices=5"),
@@ -45,9 +50,12 @@ CASES: dict[str, tuple[Any, str]] = {
 }
 
 
-def refused(tmp_path: Path, market: Any, **more: Any) -> str:
+def simulated(tmp_path: Path, market: Any, **more: Any) -> Result:
     (tmp_path / "good.csv").write_text(GOOD)
     (tmp_path / "negative.csv").write_text(GOOD + "2016-03-29T00:00:00Z,z,a,-0.5\n")
+    (tmp_path / "short.csv").write_text(ROWS + "2016-03-01T00:00:00Z,z,a,0.1\n2016-03-01T00:30:00Z,z,a,0.2\n")
+    late = ROWS + "2016-03-27T23:10:00Z,y,a,0.1\n"  # a zone that begins 50 minutes before the last price of the other
+    (tmp_path / "late.csv").write_text(late + GOOD.removeprefix(ROWS))
     fields = {
         "space": {"lr": {"uniform": [0, 1]}},
         "metric": "loss",
@@ -57,7 +65,11 @@ def refused(tmp_path: Path, market: Any, **more: Any) -> str:
     }
     path = tmp_path / "exp.yaml"
     path.write_text(yaml.safe_dump(fields))
-    result = CliRunner().invoke(main, ["simulate", str(path), "--storage", str(tmp_path / "runs")])
+    return CliRunner().invoke(main, ["simulate", str(path), "--storage", str(tmp_path / "runs")])
+
+
+def refused(tmp_path: Path, market: Any, **more: Any) -> str:
+    result = simulated(tmp_path, market, **more)
     assert result.exit_code == 2, result.output
     assert "Traceback" not in result.output and not (tmp_path / "runs").exists()
     return " ".join(result.output.split())
@@ -75,12 +87,49 @@ def test_what_the_market_says_itself_is_not_said_again(tmp_path: Path) -> None:
     cluster = {"market": market, "devices": 4}
     assert "devices=4" in refused(tmp_path, market, cluster=cluster)
     assert "market and allocator" in refused(tmp_path, market, cluster={"market": market, "allocator": "Fluid"})
+    assert "give market.boot" in refused(tmp_path, market, cluster={"market": market, "boot": "90s"})
+    assert "provider='aws'" in refused(tmp_path, market, cluster={"market": market, "provider": "aws"})
+    for name in ("request", "boot", "lifetime", "notice"):
+        assert f"{name}_s=90.0: machines are those of" in refused(tmp_path, market, simulation={name: "90s"})
     assert "SEER" in refused(tmp_path, market, algorithm={"SEER": {}}, deadline="1h", budget="$5")
+
+
+def test_without_a_model_prices_of_half_an_hour_are_enough(tmp_path: Path) -> None:
+    market = {"types": {"a": {"price": 1}}, "prices": "short.csv"}
+    assert "no market has 15 hours" in refused(tmp_path, market)
+    result = simulated(tmp_path, {**market, "revocation": None})
+    assert result.exit_code == 0, result.output
+
+
+def test_a_market_that_is_not_asked_for_has_no_say_in_when_the_run_begins(tmp_path: Path) -> None:
+    market = {"prices": "late.csv", "begin": "2016-03-10", "revocation": None}
+    result = simulated(tmp_path, {**market, "types": {"a/z": {"price": 1}}})
+    assert result.exit_code == 0, result.output
+
+
+def test_a_market_that_begins_too_late_is_named(tmp_path: Path) -> None:
+    market = {"prices": "late.csv", "begin": "2016-03-10", "types": {"a": {"price": 1}}, "revocation": None}
+    assert "prices of a/y begin on 2016-03-27 23:10, and an hour later" in refused(tmp_path, market)
+
+
+def test_what_a_model_cannot_be_asked_about_is_refused_before_the_run(tmp_path: Path) -> None:
+    prices, kinds = spiky_prices(days=2, markets=1), {"a": {"price": 1}}
+    at = min(series.begin_unix_s for series in prices.values()) + 86_400.0
+    Logistic.fit(prices, at).save(tmp_path / "logistic")
+    market = {"types": kinds, "prices": "short.csv", "revocation": "logistic"}
+    assert "was not trained on a/z" in refused(tmp_path, market)
+    Boosted.fit(prices, at).save(tmp_path / "boosted.model")
+    said = refused(tmp_path, {**market, "revocation": "boosted.model"})
+    assert "the run begins on 2016-03-01 00:15, prices of a/z on 2016-03-01 00:00" in said
 
 
 def test_a_deadline_is_not_promised_where_it_cannot_be(tmp_path: Path) -> None:
     said = refused(tmp_path, {"revocation": None}, algorithm={"ASHA": {"n": 9, "r": 1, "R": 9}}, deadline="1h")
     assert "ASHA does not say before the run how much it trains" in said
+    only_spot = {"revocation": None, "on_demand": False}
+    assert "on_demand=False: a deadline is kept" in refused(tmp_path, only_spot, deadline="1h")
+    result = simulated(tmp_path, {**only_spot, "policy": "cheapest-step"}, deadline="1h")
+    assert result.exit_code == 0, result.output
 
 
 def test_a_market_is_an_object(tmp_path: Path) -> None:

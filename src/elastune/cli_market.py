@@ -36,7 +36,7 @@ def revocation() -> None:
 )
 @click.option("--until", metavar="DATE", help="Train on prices up to then; default: on all.")
 @click.option("--market", "markets", metavar="TYPE/ZONE", multiple=True, help="Only this one; may be repeated.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--save", "file", type=click.Path(path_type=Path), required=True, help="The file to write.")
 @explained
 def train_revocation(
@@ -44,7 +44,7 @@ def train_revocation(
 ) -> None:
     """Train a model on PRICES (a CSV file)."""
     from elastune.market.price_file import load_prices
-    from elastune.market.prices import Prices
+    from elastune.market.prices import Prices, format_date
     from elastune.market.revocation import model_class
 
     kind, known = model_class(model), load_prices(prices)
@@ -53,7 +53,11 @@ def train_revocation(
     end_unix_s = max(series.end_unix_s for series in known.values())
     if not file.parent.is_dir():
         raise SpecError(f"save={str(file)!r}: there is no folder {file.parent}: make it, or give another file")
-    kind.fit(known, end_unix_s if until is None else _moment("until", until), seed).save(file)
+    until_unix_s = end_unix_s if until is None else _moment("until", until)
+    if until_unix_s > end_unix_s:
+        end = format_date(end_unix_s)
+        raise SpecError(f"until={until!r}: must be at most {end}, where prices end; without it all are used")
+    kind.fit(known, until_unix_s, seed).save(file)
     click.echo(f"written to {file}")
 
 

@@ -251,6 +251,8 @@ def _market(given: object, path: Path) -> Spot | None:
     if isinstance(given, str) and given != "spot":
         raise SpecError(f"{path}: market={given!r}: {did_you_mean(given, ('spot', 'on-demand'))}, or a mapping")
     spot: Spot = _build(Spot, {} if given == "spot" else given, f"{path}: market")
+    if isinstance(given, Mapping) and given.get("revocation", "") is None:
+        spot = replace(spot, revocation=None)  # here null is not the default: no model is asked
     if isinstance(spot.prices, str):
         spot = replace(spot, prices=path.parent / spot.prices)
     if isinstance(spot.revocation, str) and (path.parent / spot.revocation).is_file():
@@ -308,7 +310,7 @@ def _simulation(given: object, fields: Mapping[str, Any], path: Path) -> Simulat
 def _as_simulated(fields: dict[str, Any], simulation: Simulation) -> dict[str, Any]:
     """Where nothing else is said of it, machines are expected when they come in the simulation."""
     boot_s = (simulation.request_s or 0.0) + (simulation.boot_s or 0.0)
-    if not boot_s or "boot" in fields or "planning" in fields:
+    if not boot_s or any(fields.get(name) is not None for name in ("boot", "planning", "market")):
         return fields
     provider = fields.get("provider", "here")
     return fields | {"provider": "local" if provider == "here" else provider, "boot": boot_s}

@@ -213,7 +213,7 @@ def make_experiment(
         devices, price = cloud.devices, cloud.price_usd_per_hour / cloud.devices
     saving = _saving(checkpoint_every, market)
     if market is not None:
-        _check_market(market, devices, devices_per_trial, allocator, price, planning, algorithm)
+        _check_market(market, devices, devices_per_trial, allocator, price, planning, boot, algorithm)
         unsaved_s = UNSAVED_S if isinstance(saving, SavingRule) else saving
         devices, allocator = 1, market.allocator(algorithm, limits, seed, unsaved_s)
         if isinstance(saving, SavingRule) and market.keeps_deadline(limits):
@@ -238,7 +238,7 @@ def make_experiment(
     parallel = places if algorithm.max_concurrent is None else min(places, algorithm.max_concurrent)
     chosen = make_searcher(wanted, parallel)
     price_usd = 0.0 if price is None else parse_money(price, "price", zero=True)
-    boot_s = parse_duration(boot, "boot", zero=True)
+    boot_s, kind = parse_duration(boot, "boot", zero=True), _provider(provider, boot)
     if plans_itself(algorithm):
         if allocator is not None or width != 1:
             given = f"devices_per_trial={devices_per_trial!r}" if allocator is None else type(allocator).__name__
@@ -275,7 +275,7 @@ def make_experiment(
         allocator=allocator,
         devices_per_trial=width,
         workers=workers,
-        provider=_provider(provider, boot) if market is None else "local",
+        provider=kind if market is None else "local",
         boot_s=boot_s,
         profile=profile,
         cloud=cloud,
@@ -373,9 +373,10 @@ def _check_market(
     allocator: object,
     price: object,
     planning: object,
+    boot: object,
     algorithm: Algorithm,
 ) -> None:
-    """Spot machines have prices of their own, and each of them one trial."""
+    """Spot machines have prices and a boot of their own, and each of them one trial."""
     from elastune.spot import Spot
 
     if not isinstance(market, Spot):
@@ -388,6 +389,8 @@ def _check_market(
         raise SpecError(
             f"market and {given}: what machines there are and what they cost is up to the market: leave it out"
         )
+    if parse_duration(boot, "boot", zero=True):
+        raise SpecError(f"market and boot={boot!r}: machines are those of the market: give market.boot instead")
     if plans_itself(algorithm):
         name = type(algorithm).__name__
         raise SpecError(f"market: {name} plans its machines itself: take another algorithm, such as SpotTune or ASHA")

@@ -58,8 +58,15 @@ class Simulation:
 
     def check(self, experiment: Experiment) -> None:
         """Refuse what would never end: a training function returns some day, a synthetic curve does not. Refuse also a
-        parameter that recorded curves do not know: it would seem to make no difference.
+        parameter that recorded curves do not know: it would seem to make no difference, and so would machines that are
+        described here where they come from a market.
         """
+        for name in ("request_s", "boot_s", "lifetime_s", "notice_s") if experiment.market is not None else ():
+            if value := getattr(self, name):
+                raise SpecError(
+                    f"simulation and market: {name}={value!r}: machines are those of the market: leave it out, and "
+                    "give market.boot and market.notice; prices say how long they stay"
+                )
         names = [each.settings.name for each in experiment.each()]
         for name in self.workload if isinstance(self.workload, Mapping) else ():
             if name not in names:

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from elastune.algorithm.base import Algorithm
 from elastune.allocate.base import Allocator
 from elastune.errors import SpecError, did_you_mean
 from elastune.market.cloud import Kind, PlayedCloud
-from elastune.market.prices import Prices, split_market
+from elastune.market.prices import Prices, PriceSeries, format_date, split_market
 from elastune.profile.catalog import catalog
-from elastune.spec import Limits, require_number
+from elastune.spec import Limits, require_int, require_number
 from elastune.units import parse_duration, parse_money
+
+if TYPE_CHECKING:
+    from elastune.market.revocation import Revocation
 
 POLICIES = ("cheapest-step", "never-late")
 PAST_S, DAYS = 7 * 86_400.0, 21.0
@@ -62,6 +65,7 @@ class Spot:
             if not isinstance(getattr(self, name), bool):
                 raise SpecError(f"{name}={getattr(self, name)!r}: must be true or false")
         require_number("pace", self.pace)
+        require_int("seed", self.seed, 0)
         for name in self.types:
             if not isinstance(name, str):
                 raise SpecError(f"types: {name!r} must be the name of a machine type, such as m5.xlarge")
@@ -89,7 +93,7 @@ class Spot:
         return PlayedCloud(
             markets,
             prices,
-            begin_unix_s=self._begin_unix_s(prices),
+            begin_unix_s=self._begin_unix_s([prices[market] for market in markets]),
             pace=self.pace,
             notice_s=parse_duration(self.notice, "notice", zero=True),
             refund_s=3600.0 if self.refund else 0.0,
@@ -106,6 +110,11 @@ class Spot:
 
             if limits.deadline_s is None:
                 raise SpecError("policy='never-late' without a deadline: give one, or take 'cheapest-step'")
+            if not self.on_demand:
+                raise SpecError(
+                    "on_demand=False: a deadline is kept with on-demand machines: leave it out, or take "
+                    "policy='cheapest-step', which promises no deadline"
+                )
             stages = algorithm.stages()
             if stages is None:
                 raise SpecError(
@@ -150,9 +159,9 @@ class Spot:
         usd = {split_market(name)[0]: kind.on_demand_usd_per_hour for name, kind in kinds.items()}
         return synthetic_prices(usd, DAYS, seed=self.seed)
 
-    def _begin_unix_s(self, prices: Prices) -> float:
-        first = max(series.begin_unix_s for series in prices.values())
-        last = max(series.end_unix_s for series in prices.values())
+    def _begin_unix_s(self, markets: Sequence[PriceSeries]) -> float:
+        latest = max(markets, key=lambda series: series.begin_unix_s)
+        first, last = latest.begin_unix_s, max(series.end_unix_s for series in markets)
         if self.begin is None:
             return min(first + PAST_S, (first + last) / 2)
         begin = self.begin
@@ -165,14 +174,19 @@ class Spot:
                 ) from None
         at = datetime(begin.year, begin.month, begin.day, tzinfo=UTC) if not isinstance(begin, datetime) else begin
         unix_s = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-        if not first + 3600.0 <= unix_s < last:
-            span = " and ".join(
-                f"{datetime.fromtimestamp(each, UTC):%Y-%m-%d %H:%M}" for each in (first + 3600.0, last)
+        if last <= first + 3600.0:
+            raise SpecError(
+                f"begin={self.begin}: prices of {latest.market} begin on {format_date(first)}, and an hour later there "
+                "are no more: leave that market out of types, or give a longer record"
             )
-            raise SpecError(f"begin={self.begin}: must be between {span}, where there are prices before and after it")
+        if not first + 3600.0 <= unix_s < last:
+            raise SpecError(
+                f"begin={self.begin}: must be between {format_date(first + 3600.0)}, an hour after the first price of "
+                f"{latest.market}, and {format_date(last)}, where prices end"
+            )
         return unix_s
 
-    def _model(self) -> Any:
+    def _model(self) -> Revocation | None:
         if self.revocation is None:
             return None
         from elastune.market.revocation import MODELS, load_revocation, model_class
@@ -180,5 +194,24 @@ class Spot:
         prices = self.cloud.prices
         assert prices is not None
         if isinstance(self.revocation, str) and self.revocation in MODELS:
-            return model_class(self.revocation).fit(prices, self.cloud.begin_unix_s, self.seed)
-        return load_revocation(Path(self.revocation), prices)
+            model = model_class(self.revocation).fit(prices, self.cloud.begin_unix_s, self.seed)
+        else:
+            model = load_revocation(Path(self.revocation), prices)
+        self._check_asked(model, prices)
+        return model
+
+    def _check_asked(self, model: Revocation, prices: Prices) -> None:
+        """Refuse what the model could not be asked about once the run has begun."""
+        begin = self.cloud.begin_unix_s
+        for market in self.cloud.kinds:
+            if not model.knows(market):
+                raise SpecError(
+                    f"revocation={str(self.revocation)!r}: was not trained on {market}: leave that market out of "
+                    "types, or train a model on its prices"
+                )
+            if begin < prices[market].begin_unix_s + 3600.0:
+                raise SpecError(
+                    f"begin: the run begins on {format_date(begin)}, prices of {market} on "
+                    f"{format_date(prices[market].begin_unix_s)}: a model must know an hour of them before: give a "
+                    "later begin, older prices, or revocation: null"
+                )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,12 @@ import pytest
 from tests.worlds import world
 
 from elastune import messages as m
-from elastune.algorithm import ASHA, FIFO, Algorithm
+from elastune.algorithm import ASHA, FIFO, Algorithm, SuccessiveHalving
 from elastune.allocate.base import MachineView, Steps, View
 from elastune.allocate.cheapest_step import BIDS, CheapestStep
 from elastune.cluster.simulated import Fault
+from elastune.cluster.workload import Synthetic
+from elastune.control.run import recover
 from elastune.errors import SpecError
 from elastune.market.cloud import HOUR_S, Capacity, Kind, PlayedCloud
 from elastune.market.prices import Prices, PriceSeries
@@ -74,6 +76,11 @@ class World:
             pool = target.pools[trial]
             self.held.setdefault(pool, MachineView(at_s, (trial,), 1, target.offers[pool]))
             self.on[trial] = pool
+
+    def finish(self, trial: str) -> None:
+        self.trials.remove(trial)
+        pool = self.on.pop(trial)
+        self.held[pool] = replace(self.held[pool], trials=())
 
     def lose(self, trial: str) -> None:
         del self.held[self.on.pop(trial)]
@@ -173,6 +180,29 @@ def test_there_are_never_more_machines_than_allowed() -> None:
     assert set(world.on) == {"u", "v"} and len(world.held) == 2
 
 
+@pytest.mark.parametrize(("step_s", "best"), [(99.9, "a"), (90.0, "b")])
+def test_a_free_machine_is_taken_unless_a_new_one_is_cheaper_even_with_its_boot(step_s: float, best: str) -> None:
+    world = World(CheapestStep(cloud({"a": 0.1, "b": 0.1}), on_demand=False), ["t"])
+    world.ask(0.0)
+    assert world.types() == {"t": "a"}
+    first = world.on["t"]
+    world.allocator._times.add("t", "a", 100.0)
+    world.allocator._times.add("t", "b", step_s)
+    world.finish("t")
+    world.trials += ["u", "v"]
+    world.ask(60.0)
+    assert world.types()["u"] == best and (world.on["u"] == first) == (best == "a")
+    assert world.on["v"] != first, "it is one trial's"
+
+
+def test_a_free_machine_is_given_back_where_nobody_waits() -> None:
+    world = World(CheapestStep(cloud({"a": 0.1})), ["t"])
+    world.ask(0.0)
+    world.finish("t")
+    world.ask(60.0)
+    assert world.held == {}
+
+
 def test_a_copy_goes_on_as_the_original_would() -> None:
     said = Said({"a": 0.5, "b": 0.4})
     world = World(CheapestStep(cloud({"a": 1.0, "b": 1.1}, refund=True), said), ["t"])
@@ -205,6 +235,45 @@ def test_at_least_one_bid_is_tried(bids: int) -> None:
 def spot_world(algorithm: Algorithm, **more: Any) -> Any:
     market = cloud({"a": 1.0})
     return world(algorithm, cloud=market, allocator=CheapestStep(market), machines=4, **more)
+
+
+class AlwaysNew(CheapestStep):
+    def _forget(self, view: View, at_s: float) -> list[Any]:
+        super()._forget(view, at_s)
+        return []
+
+
+def halving(kind: type[CheapestStep], refund: bool = False, risk: float = 0.2) -> Any:
+    """Two markets, of which the cheaper one has a risk."""
+    market, said = cloud({"a": 0.1, "b": 0.12}, refund=refund), Said({"a": risk, "b": 0.1}, 0.1)
+    steps = Synthetic("loss", "min", step_s=60.0)
+    algorithm = SuccessiveHalving(27, 1, 27, 3)
+    return world(algorithm, cloud=market, allocator=kind(market, said), machines=4, workload=steps)
+
+
+def test_trials_that_wait_take_over_the_machines_of_those_that_are_done_which_is_cheaper_and_sooner() -> None:
+    reused, new = halving(CheapestStep).run(), halving(AlwaysNew).run()
+    assert len(reused.view.machines) < 10 < 30 < len(new.view.machines)
+    assert reused.view.at_s < 0.9 * new.view.at_s
+    assert reused.view.cost_usd() < 0.9 * new.view.cost_usd()
+    trained = [{trial.id: trial.iteration for trial in each.view.trials.values()} for each in (reused, new)]
+    assert trained[0] == trained[1]
+
+
+def test_with_a_refund_every_trial_has_a_new_machine() -> None:
+    usual, new = halving(CheapestStep, refund=True).run(), halving(AlwaysNew, refund=True).run()
+    assert usual.records == new.records and len(usual.view.machines) > 30
+
+
+def test_machines_are_taken_over_in_the_same_way_when_the_driver_is_pickled_or_the_journal_replayed() -> None:
+    place = halving(CheapestStep)
+    straight, pickled = place.run(), place.start()
+    while not pickled.controller.done:
+        pickled.controller = pickled.loop._controller = pickle.loads(pickle.dumps(pickled.controller))
+        pickled.turns(1)
+    assert pickled.records == straight.records
+    for risk in (0.2, 100.0):  # also by a model that thinks otherwise now
+        recover(straight.journal, halving(CheapestStep, risk=risk).experiment.controller(), None, lambda record: None)
 
 
 def test_a_trial_that_fails_goes_on_on_its_machine_when_it_is_its_time() -> None:

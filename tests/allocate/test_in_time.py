@@ -241,6 +241,21 @@ def test_where_spot_machines_stay_no_others_are_asked_for(algorithm: str, policy
     assert session.view.cost_usd() == pytest.approx(0.3 * machine_hours(session.records))
 
 
+@pytest.mark.parametrize("deadline_s", [40.0, 61.0, 100.0])
+def test_no_machine_is_asked_for_that_cannot_be_there_before_the_deadline(deadline_s: float) -> None:
+    market, algorithm, boot_s = cloud(ALWAYS), ALGORITHMS["FIFO"](), 60.0
+    session = world(
+        algorithm,
+        cloud=market,
+        allocator=in_time(market, algorithm, deadline_s, 4),
+        workload=Uneven(0.25),
+        deadline_s=deadline_s,
+        machines=4,
+    ).run()
+    asked_s = [record.at_s for record in session.records for each in record.commands if isinstance(each, m.AddNode)]
+    assert all(at_s + boot_s < deadline_s for at_s in asked_s) and len(asked_s) == (0 if deadline_s < boot_s else 4)
+
+
 def machine_hours(records: Sequence[m.Record]) -> float:
     """From when machines were paid for until they were given back."""
     since: dict[str, float] = {}

@@ -152,6 +152,7 @@ GOOD = row("2016-02-24T12:00:00Z")
         (HEADER + "2016-02-24T12:00:00Z,z\n", "line 2: '2016-02-24T12:00:00Z,z' has 2 fields"),
         (HEADER + row("2016-02-24T12:00:00Z", kind=""), "line 2: instance_type ''"),
         ('{"SpotPriceHistory": [', "is not JSON"),
+        ("[" * 200_000, "nested too deeply"),
         ('{"Prices": []}', "must have a list SpotPriceHistory"),
         ('{"SpotPriceHistory": []}', "has no prices"),
         ("[3]", "record 1: 3: must have Timestamp"),

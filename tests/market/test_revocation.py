@@ -144,12 +144,14 @@ def test_too_little_to_learn_from_is_said(name: str) -> None:
 
 def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
+    np.save(tmp_path / "array.npy", np.zeros(3))
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
     np.savez(tmp_path / "newer.npz", head=np.array(json.dumps({"format": "elastune revocation 99"})))
     half = {"format": FORMAT, "model": "boosted", "until_unix_s": 0.0}
     np.savez(tmp_path / "half.npz", head=np.array(json.dumps(half)), line=np.zeros(2))
     for name, said in (
         ("text", "is no model"),
+        ("array.npy", "is no model"),
         ("other.npz", "is no model"),
         ("newer.npz", "another version"),
         ("half.npz", "missing or damaged"),
@@ -161,6 +163,10 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
         trained("logistic").save(tmp_path / "no folder" / "model")
     with pytest.raises(SpecError, match="did you mean 'boosted'"):
         model_class("bosted")
+
+
+def test_a_seed_may_be_larger_than_scikit_learn_takes() -> None:
+    assert Boosted.fit(PRICES, BEGIN_UNIX_S + DAY_S, seed=2**40).until_unix_s == BEGIN_UNIX_S + DAY_S
 
 
 def test_the_probability_of_ours_never_rises_with_the_maximum_price() -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import numpy as np
 import pytest
 from tests.market.test_cloud import priced
 
 import elastune as et
 from elastune import messages as m
+from elastune.cost import MachineUse
 from elastune.record.projection import RunView
+from elastune.reporting.plots import _costs
 from elastune.reporting.spot import spot_dict, spot_text
 
 
@@ -52,6 +57,28 @@ def test_without_a_refund_every_machine_is_paid_for(tmp_path: Path) -> None:
     assert found["cost_usd"] == pytest.approx(view.cost_usd())
     held_h = sum(max(use.to_s - use.from_s, use.minimum_s) for use in view.machines) / 3600
     assert found["on_demand_usd"] == pytest.approx(held_h * 1.0)
+
+
+@pytest.mark.parametrize("refund", [True, False])
+def test_the_cost_in_a_picture_is_what_was_paid_at_that_time(refund: bool, tmp_path: Path) -> None:
+    view = tuned(tmp_path, refund).view
+    turns = sorted({0.0, view.at_s, *(t for use in view.machines for t in (use.from_s, use.to_s))})
+    assert _costs(view, np.array(turns)) == pytest.approx([view.cost_usd(t) for t in turns])
+
+
+def test_the_cost_in_a_picture_does_not_look_at_every_machine_at_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    uses = [MachineUse("n", 1, 1.0, float(i), float(i + 2)) for i in range(500)]
+    looked: list[float] = []
+    until = MachineUse.until
+
+    def counted(use: MachineUse, at_s: float) -> MachineUse:
+        looked.append(at_s)
+        return until(use, at_s)
+
+    monkeypatch.setattr(MachineUse, "until", counted)
+    view = cast(RunView, SimpleNamespace(machines=uses, at_s=501.0))
+    assert _costs(view, np.array([501.0])) == pytest.approx(1000 / 3600)
+    assert len(looked) < 5 * len(uses)
 
 
 def test_what_was_reported_is_not_trained_again(tmp_path: Path) -> None:

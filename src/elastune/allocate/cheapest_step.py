@@ -14,7 +14,8 @@ With a refund for machines that are taken away in their first hour a step costs 
 every trial moves after an hour, so that each hour may be a first one. A machine that goes has trained for less than
 the hour, though: most go soon, and what was begun is lost. So here what is paid is divided by what is trained.
 Without, a machine that is taken away only costs: the step is as much dearer as it takes longer, boot and restart
-included, and a trial moves when that saves more than it costs.
+included, and a trial moves when that saves more than it costs. There a machine whose trial is done is looked at too: it
+costs no boot, and goes to the next trial that waits unless a new one is cheaper all the same.
 """
 
 from __future__ import annotations
@@ -93,9 +94,11 @@ class CheapestStep(Allocator):
         return False
 
     def allocate(self, view: View, at_s: float) -> Target:
-        self._forget(view, at_s)
+        left_over = self._forget(view, at_s)
         wake_s = self._move_on(view, at_s)
-        chosen = tuple(self._place(trial, view, at_s) for trial in self._to_place(view))
+        waiting = self._to_place(view)
+        free = {place.pool: (place.offer, self._risk(place.offer, at_s)) for place in left_over} if waiting else {}
+        chosen = tuple(self._place(trial, free, view, at_s) for trial in waiting)
         if chosen:
             wake_s = min(wake_s, at_s + self._patience_s)
         widths: dict[str, Width] = {}
@@ -114,8 +117,11 @@ class CheapestStep(Allocator):
 
     # -------------------------------------------------------------------------------------------------- who goes where
 
-    def _forget(self, view: View, at_s: float) -> None:
-        """Trials that are gone need no machine; those whose machine is gone, is going or never came need another."""
+    def _forget(self, view: View, at_s: float) -> list[_Place]:
+        """Trials that are gone need no machine; those whose machine is gone, is going or never came need another. The
+        places of machines that others can have.
+        """
+        free: list[_Place] = []
         there = {*view.widths, *view.waiting, *view.failed()}
         leaving = set(view.leaving())
         for trial, place in list(self._places.items()):
@@ -124,6 +130,10 @@ class CheapestStep(Allocator):
             lost = lost or any(asked_s + self._patience_s <= at_s for asked_s in view.unserved(place.pool))
             if trial not in there or lost or (place.leaves and not holds) or (trial in leaving and not place.leaves):
                 del self._places[trial]
+                # With a refund the next hour should be a first one.
+                if trial not in there and not place.leaves and not self.cloud.refund_s:
+                    free += [place for machine in view.machines(place.pool) if not machine.trials]
+        return free
 
     @property
     def _patience_s(self) -> float:
@@ -151,29 +161,52 @@ class CheapestStep(Allocator):
             return True
         here = self._step_usd(trial, place.offer, 0.0, at_s)
         best = min(self._step_usd(trial, offer, p, at_s) for offer, p in self._offers(trial, at_s))
-        moving_steps = self.cloud.boot_s / max(self._times.step_s(trial, place.offer.type) * self.cloud.pace, 1e-9)
         left = view.left(trial) or HOUR_S
-        return best * (left + moving_steps) < here * left
+        return best * (left + self._boot_steps(trial, place.offer)) < here * left
+
+    def _boot_steps(self, trial: str, offer: Offer) -> float:
+        """How many steps a trial could make while a machine boots."""
+        return self.cloud.boot_s / max(self._times.step_s(trial, offer.type) * self.cloud.pace, 1e-9)
 
     def _to_place(self, view: View) -> Sequence[str]:
         """Those that wait, as many as may have a machine."""
         new = [trial for trial in view.waiting if trial not in self._places]
         return new[: max(0, self._most - len(self._places))]
 
-    def _place(self, trial: str, view: View, at_s: float) -> Chosen:
-        best = self._best(trial, at_s)
+    def _place(self, trial: str, free: dict[int, tuple[Offer, float]], view: View, at_s: float) -> Chosen:
+        best = self._best(trial, list(free.values()), view.left(trial) or HOUR_S, at_s)
         best = view.chosen(trial) or best
-        self._pools += 1
-        self._places[trial] = _Place(self._pools, best.offer)
+        # The offer alone says whether a free machine is taken: a replay knows no more.
+        pool = next((pool for pool, (offer, _) in free.items() if offer == best.offer), None)
+        if pool is not None:
+            del free[pool]
+            self._places[trial] = _Place(pool, best.offer, looked_s=at_s)
+        else:
+            self._pools += 1
+            self._places[trial] = _Place(self._pools, best.offer)
         return best
 
     # ---------------------------------------------------------------------------------------------- GETBESTINST
 
-    def _best(self, trial: str, at_s: float) -> Chosen:
-        found = [
-            Chosen(trial, offer, p, self._step_usd(trial, offer, p, at_s)) for offer, p in self._offers(trial, at_s)
-        ]
-        return min(found, key=lambda chosen: chosen.step_usd)
+    def _best(self, trial: str, free: Sequence[tuple[Offer, float]], left: float, at_s: float) -> Chosen:
+        """The cheapest that can be had, or that is free and does not have to boot."""
+
+        def cheapest(offers: Iterable[tuple[Offer, float]]) -> Chosen:
+            found = (Chosen(trial, offer, p, self._step_usd(trial, offer, p, at_s)) for offer, p in offers)
+            return min(found, key=lambda chosen: chosen.step_usd)
+
+        new = cheapest(self._offers(trial, at_s))
+        if not free:
+            return new
+        here = cheapest(free)
+        new_usd = new.step_usd * (left + self._boot_steps(trial, new.offer))
+        return here if here.step_usd * left <= new_usd else new
+
+    def _risk(self, offer: Offer, at_s: float) -> float:
+        if offer.max_usd_per_hour is None:
+            return 0.0
+        ((_, p),) = self._revoked(offer.type, [offer.max_usd_per_hour], at_s)
+        return p
 
     def _offers(self, trial: str, at_s: float) -> list[tuple[Offer, float]]:
         """What can be had, and how likely each is taken away within the hour."""

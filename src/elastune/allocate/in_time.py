@@ -106,8 +106,12 @@ class InTime(Allocator):
         return max(60.0 / self.cloud.pace, self.deadline_s / CHECKS)
 
     @property
+    def _boot_s(self) -> float:
+        return self.cloud.boot_s / self.cloud.pace
+
+    @property
     def changeover_s(self) -> float:
-        return self.cloud.boot_s / self.cloud.pace + self.start_s
+        return self._boot_s + self.start_s
 
     def stepped(self, steps: Steps) -> bool:
         known = self._steps.get(steps.trial)
@@ -173,6 +177,8 @@ class InTime(Allocator):
     def _machines(self, view: View, present: Sequence[str], needed: int, at_s: float) -> tuple[int, int]:
         """How many of both are held. Those that are ready stay until others are."""
         spot, on_demand = len(view.machines(SPOT)), len(view.machines(ON_DEMAND))
+        if at_s + self._boot_s >= self.deadline_s and not on_demand and not view.awaited(ON_DEMAND):
+            return min(needed, spot + len(view.awaited(SPOT))), 0  # no other would be there before all is over
         choice = self._choose(view, present, at_s)
         if choice == "spot":
             wanted = needed if at_s >= self._shunned_s else min(needed, spot + len(view.awaited(SPOT)))

@@ -133,7 +133,7 @@ def _boost(ensemble: ModuleType, known: Set, trees: int, seed: int) -> Any:
         l2_regularization=10.0,
         monotonic_cst=DIRECTIONS,
         early_stopping=False,
-        random_state=seed,
+        random_state=seed % 2**32,  # more it does not take
     )
     return model.fit(*known)
 

@@ -172,6 +172,8 @@ def _from_json(path: Path, text: str) -> dict[Key, _Records]:
         content = json.loads(text)
     except ValueError as error:
         raise SpecError(f"{path}: is not JSON: {error}") from None
+    except RecursionError:
+        raise SpecError(f"{path}: is nested too deeply: it must be a list of records") from None
     records = content.get("SpotPriceHistory") if isinstance(content, dict) else content
     if not isinstance(records, list):
         raise SpecError(

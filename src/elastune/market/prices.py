@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,6 +155,11 @@ def split_market(market: str) -> tuple[str, str]:
     """The machine type and the zone of a market; the zone is empty where none is named."""
     kind, _, zone = market.partition("/")
     return kind, zone
+
+
+def format_date(unix_s: float) -> str:
+    """In UTC, as dates are given."""
+    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M}"
 
 
 def spent_usd(series: PriceSeries, from_unix_s: float, to_unix_s: float) -> float:

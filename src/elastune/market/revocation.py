@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from elastune.cost import SECONDS_PER_HOUR
 from elastune.errors import SpecError, did_you_mean
 from elastune.market.features import History
-from elastune.market.prices import Floats, Prices
+from elastune.market.prices import Floats, Prices, format_date
 
 MODELS = {
     "boosted": ("elastune.market.boosted", "Boosted"),
@@ -117,8 +117,9 @@ def _check(history: History, bids: Floats, at: Floats) -> None:
         raise SpecError("at_unix_s: must be seconds since 1970")
     if len(at) and at.min() < history.begin_unix_s + SECONDS_PER_HOUR:
         raise SpecError(
-            f"at_unix_s={at.min():.0f}: prices of {history.market} begin at {history.begin_unix_s:.0f}, and an hour of "
-            "them must be known: ask about a later time, or give older prices"
+            f"at_unix_s={at.min():.0f}: prices of {history.market} begin at {history.begin_unix_s:.0f} "
+            f"({format_date(history.begin_unix_s)}), and an hour of them must be known: ask about a later time, or "
+            "give older prices"
         )
 
 
@@ -139,7 +140,7 @@ def load_revocation(path: str | Path, prices: Prices) -> Revocation:
         head = json.loads(str(arrays.pop("head")))
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, AttributeError, EOFError, zipfile.BadZipFile):
+    except (ValueError, KeyError, AttributeError, TypeError, EOFError, RecursionError, zipfile.BadZipFile):
         raise SpecError(f"{path}: is no model; make one with: elastune revocation train") from None
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise SpecError(f"{path}: was written by another version of Elastune; train it again")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from elastune.cost import SECONDS_PER_HOUR
 from elastune.errors import SpecError
 from elastune.market.features import History, random_bids, rises_above
-from elastune.market.prices import MINUTE_S, Floats, Prices, PriceSeries
+from elastune.market.prices import MINUTE_S, Floats, Prices, PriceSeries, format_date
 
 TRAIN_EVERY_S = 15 * MINUTE_S
 TEST_EVERY_S = 10 * MINUTE_S
@@ -43,6 +43,8 @@ def training_times(prices: Prices, until_unix_s: float, every_s: float = TRAIN_E
     enough = {market: at for market, at in found.items() if len(at) >= FEWEST}
     if not enough:
         begin = min(series.begin_unix_s for series in prices.values())
+        if until_unix_s < begin:
+            raise SpecError(f"until: prices begin on {format_date(begin)}, after it: give a later time")
         raise SpecError(
             f"until: no market has {(FEWEST * every_s) / SECONDS_PER_HOUR + 3:g} hours of prices before it, the first "
             f"begins {(until_unix_s - begin) / SECONDS_PER_HOUR:.1f} hours before: give a later time, or older prices"

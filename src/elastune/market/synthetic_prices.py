@@ -37,6 +37,7 @@ ZONES = ("us-east-1a", "us-east-1b")
 BEGIN_UNIX_S = 1_735_689_600.0
 """2025-01-01, midnight in UTC: a market that is made up needs some time, and no clock is read for it."""
 DAY_S = 86_400.0
+MOST_DAYS = 3650
 
 # Of an auction.
 LEVEL = (0.10, 0.30)
@@ -71,6 +72,8 @@ def synthetic_prices(
     for kind, price in types.items():
         require_number(f"on-demand price of {kind}", price)
     require_number("days", days)
+    if days > MOST_DAYS:
+        raise SpecError(f"days={days:g}: must be at most {MOST_DAYS}, which are ten years")
     require_int("seed", seed, 0)
     if style not in STYLES:
         raise SpecError(f"style={style!r}: {did_you_mean(str(style), STYLES)}")

@@ -7,11 +7,13 @@ run always gives the same bytes. Shades differ in lightness too, so that a print
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
+from elastune.cost import MachineUse, cost_usd
 from elastune.errors import ElastuneError, SpecError
 from elastune.record.projection import Busy, RunView, TrialView
 from elastune.reporting.tables import number, ranked
@@ -278,7 +280,15 @@ def draw_message(axes: Axes, text: str) -> None:
 def _costs(view: RunView, at_s: np.ndarray) -> np.ndarray:
     """The cost at many times: it grows evenly between the times at which a machine comes or goes."""
     turns = sorted({0.0, view.at_s, *(t for use in view.machines for t in (use.from_s, use.to_s))})
-    costs: np.ndarray = np.interp(at_s, turns, [view.cost_usd(t) for t in turns])
+    coming, held = deque(sorted(view.machines, key=lambda use: use.from_s)), list[MachineUse]()
+    gone_usd, paid_usd = 0.0, list[float]()
+    for turn_s in turns:
+        while coming and coming[0].from_s <= turn_s:
+            held.append(coming.popleft())
+        gone_usd += cost_usd(use for use in held if use.to_s <= turn_s)
+        held = [use for use in held if use.to_s > turn_s]
+        paid_usd.append(gone_usd + cost_usd(use.until(turn_s) for use in held))
+    costs: np.ndarray = np.interp(at_s, turns, paid_usd)
     return costs
 
 
