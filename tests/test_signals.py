@@ -23,8 +23,12 @@ def test_a_signal_that_comes_twice_at_once_asks_for_an_orderly_end_once() -> Non
 def test_the_second_ctrl_c_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "SAME_SIGNAL_S", 0.0)
     asked: list[None] = []
-    with interruptible(lambda: asked.append(None)):
-        signal.raise_signal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored
+    try:
+        with interruptible(lambda: asked.append(None)):
             signal.raise_signal(signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert len(asked) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import os
 import pickle
@@ -491,3 +492,24 @@ def test_a_stream_is_evaluated_too_and_tells_how_long_training_waited(tmp_path: 
         elastic.backward(lambda values: model(values["x"]).mean(), batch)
     assert data.waited_s > 0 and data.epoch == 1
     assert elastic.mean(lambda values: values["id"].double().mean(), stream, 7) == pytest.approx(9.5)
+
+
+@pytest.mark.parametrize("kind", ["shards", "arrays"])
+def test_a_header_that_clashes_with_a_parser_in_another_thread_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """NumPy parses it as Python, and some versions of CPython raise SystemError where threads do so at once."""
+    if kind == "shards":
+        written(tmp_path, 10)
+    else:
+        np.save(tmp_path / "id.npy", np.arange(10))
+    calls, parse = itertools.count(), ast.literal_eval
+
+    def clashes(text: Any) -> Any:
+        if next(calls) % 3 < 2:
+            raise SystemError("AST constructor recursion depth mismatch (before=42, after=39)")
+        return parse(text)
+
+    monkeypatch.setattr(ast, "literal_eval", clashes)
+    assert et.data.Stream(str(tmp_path)).read(list(range(10)))["id"].tolist() == list(range(10))
+    assert next(calls) > 2

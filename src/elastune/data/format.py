@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import io
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,6 +22,8 @@ from elastune.errors import SpecError
 
 VERSION = 1
 _ALIGNED = 64
+TRIES = 10
+T = TypeVar("T")
 NUMBERS = "biufc"
 """The kinds of NumPy's types that are numbers."""
 Values = NDArray[Any] | list[Any]
@@ -133,12 +136,28 @@ class Table:
 
     def _array(self) -> NDArray[Any]:
         """The next one in the file."""
-        np.lib.format.read_magic(self._file)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(self._file)
+        start = self._file.tell()
+        shape, dtype = parsed(lambda: self._header(start))
         array: NDArray[Any] = np.ndarray(shape, dtype, self._mapped, self._file.tell())
         end = self._file.tell() + array.nbytes
         self._file.seek(end + -end % _ALIGNED)
         return array
+
+    def _header(self, start: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        self._file.seek(start)
+        np.lib.format.read_magic(self._file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(self._file)
+        return shape, dtype
+
+
+def parsed(read: Callable[[], T]) -> T:
+    """The header of an array is parsed as Python. In CPython 3.11 a thread that does so while another one does may be
+    told of a wrong recursion depth, though nothing is wrong (its issue 106905): then it is read again.
+    """
+    for _ in range(TRIES - 1):
+        with suppress(SystemError):
+            return read()
+    return read()
 
 
 def rows(columns: Mapping[str, Values], count: int) -> list[dict[str, Any]]:

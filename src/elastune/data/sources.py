@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastune.data.cache import Cache, Item, Nearby
-from elastune.data.format import NUMBERS, VERSION, Columns, Index, Table, native
+from elastune.data.format import NUMBERS, VERSION, Columns, Index, Table, native, parsed
 from elastune.data.store import Store
 from elastune.data.write import INDEX
 from elastune.errors import SpecError, StorageError
@@ -125,7 +126,7 @@ class Arrays(Source):
                     with self._nearby.open(item) as file:
                         try:
                             # As a path, so that it is mapped; it stays readable when the cache lets it go.
-                            mapped = np.load(f"/dev/fd/{file.fileno()}", mmap_mode="r", allow_pickle=False)
+                            mapped = parsed(partial(np.load, f"/dev/fd/{file.fileno()}", "r", allow_pickle=False))
                         except Exception as error:  # whatever NumPy makes of what is no array
                             raise StorageError(f"{item.path} cannot be read as a .npy file: {error}") from error
                         if mapped.dtype.kind not in NUMBERS:
