@@ -128,6 +128,8 @@ def test_a_deadline_is_not_promised_where_it_cannot_be(tmp_path: Path) -> None:
     assert "ASHA does not say before the run how much it trains" in said
     only_spot = {"revocation": None, "on_demand": False}
     assert "on_demand=False: a deadline is kept" in refused(tmp_path, only_spot, deadline="1h")
+    result = simulated(tmp_path, {"revocation": None, "boot": "60s"}, deadline="40s")
+    assert result.exit_code == 3 and "deadline=40s: a machine takes 1m to boot" in result.output
     result = simulated(tmp_path, {**only_spot, "policy": "cheapest-step"}, deadline="1h")
     assert result.exit_code == 0, result.output
 

@@ -13,7 +13,7 @@ import click
 
 from elastune.cli_common import explained, json_option, print_json
 from elastune.cli_service import client_of, service_option
-from elastune.units import format_duration
+from elastune.units import format_duration, format_money
 
 if TYPE_CHECKING:
     from elastune.service.client import Client
@@ -33,28 +33,35 @@ OVER = ("completed", "stopped", "failed")
 def jobs(states: tuple[str, ...], limit: int, service: str | None, as_json: bool) -> None:
     """The jobs of your tenant, the newest first."""
     client = client_of(service)
-    found = client.jobs(states, limit)
+    found = [_as_it_stands(client, job) for job in client.jobs(states, limit)]
     if as_json:
         print_json(found)
         return
     rows = []
     for job in found:
-        now = job["summary"] if job["state"] != "running" else client.progress(job["id"])
-        best = now.get("best_value") if job["state"] != "running" else (now["best"] or {}).get("value")
-        number = now.get("trials")
-        reason = first_line(job["reason"]) if job["state"] in ("failed", "queued") else ""
+        now = job["summary"]
+        best, cost_usd = now.get("best_value"), now.get("cost_usd")
         rows.append(
             (
                 job["id"],
                 job["state"],
                 "" if best is None else f"{best:.6g}",
-                str(sum(number.values()) if isinstance(number, dict) else "" if number is None else number),
-                "" if now.get("cost_usd") is None else f"${now['cost_usd']:.2f}",
+                str(now.get("trials", "")),
+                "" if cost_usd is None else format_money(cost_usd),
                 format_duration(max(0.0, time.time() - job["created_at"])),
-                reason,
+                first_line(job["reason"]) if job["state"] in ("failed", "queued") else "",
             )
         )
     print_table(("job", "state", "best", "trials", "cost", "age", ""), rows)
+
+
+def _as_it_stands(client: Client, job: dict[str, Any]) -> dict[str, Any]:
+    """The summary of a job is written when it ends: of one that runs it is made here."""
+    if job["state"] != "running":
+        return job
+    now = client.progress(job["id"])
+    best = {} if now["best"] is None else {"best_value": now["best"]["value"]}
+    return {**job, "summary": {"trials": sum(now["trials"].values()), "cost_usd": now["cost_usd"], **best}}
 
 
 @click.command()

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from elastune.algorithm.base import Algorithm
 from elastune.allocate.base import Allocator
-from elastune.errors import SpecError, did_you_mean
+from elastune.errors import Infeasible, SpecError, did_you_mean
 from elastune.market.cloud import Kind, PlayedCloud
 from elastune.market.prices import Prices, PriceSeries, format_date, split_market
 from elastune.profile.catalog import catalog
 from elastune.spec import Limits, require_int, require_number
-from elastune.units import parse_duration, parse_money
+from elastune.units import format_duration, parse_duration, parse_money
 
 if TYPE_CHECKING:
     from elastune.market.revocation import Revocation
@@ -121,6 +121,12 @@ class Spot:
                     f"policy='never-late': {type(algorithm).__name__} does not say before the run how much it trains, "
                     "so no deadline can be promised: take SuccessiveHalving, Hyperband, SpotTune, FIFO(n, R) or "
                     "policy='cheapest-step'"
+                )
+            boot_s = self.cloud.boot_s / self.cloud.pace
+            if limits.deadline_s <= boot_s:
+                raise Infeasible(
+                    f"deadline={format_duration(limits.deadline_s)}: a machine takes {format_duration(boot_s)} to "
+                    "boot, so that nothing would be trained by then: give a later one"
                 )
             return InTime(self.cloud, stages, limits.deadline_s, unsaved_s=unsaved_s)
         from elastune.allocate.cheapest_step import CheapestStep

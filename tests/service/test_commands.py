@@ -102,6 +102,8 @@ def test_the_log_of_a_trial_is_followed_to_its_end(folder: Path) -> None:
     client = Client()
     while not (trials := client.trials(job)) or trials[0]["iteration"] < 1:
         time.sleep(0.1)
+    (now,) = json.loads(ran("jobs", "--state", "running", "--json"))
+    assert now["summary"]["trials"] == 1 and now["summary"]["best_value"] > 0 and now["summary"]["cost_usd"] >= 0
     followed = ran("logs", "-f", job, trials[0]["trial"])
     assert followed == "epoch 0\nepoch 1\nepoch 2\nepoch 3\n"
 
@@ -129,6 +131,7 @@ def test_a_job_that_cannot_run_says_why_while_it_is_waited_for(folder: Path) -> 
         ran("cancel", job)
         out, _ = waits.communicate(timeout=60)
     assert waits.returncode == 2 and "cancelled" in out
+    assert "has ended before: cancelled" in ran("cancel", job)
 
 
 def test_waiting_survives_a_restart_of_the_service(folder: Path, service: Running) -> None:

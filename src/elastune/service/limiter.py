@@ -22,6 +22,7 @@ from elastune.service import jobs as j
 from elastune.service.database import ServiceDatabase, now
 from elastune.service.fair import Allowance, Demand, divide
 from elastune.service.tables import DEVICES, DRIVERS, GRANTS, JOBS, REPLICAS, TENANTS
+from elastune.units import format_money
 
 LOOK_AHEAD = 8
 """So many waiting jobs of each tenant are looked at."""
@@ -334,8 +335,8 @@ def _largest(connection: sa.Connection, pool: str, now: float) -> dict[str, int]
 
 
 def _too_little(limit_usd: float, left_usd: float, needed_usd: float) -> str:
-    left = f"of the tenant's ${limit_usd:,.2f} of this month ${max(0.0, left_usd):,.2f} are left"
-    return f"{left}, and two minutes of a device cost ${needed_usd:,.2f}"
+    left = f"of the tenant's {format_money(limit_usd)} of this month {format_money(max(0.0, left_usd))} are left"
+    return f"{left}, and two minutes of a device cost {format_money(needed_usd)}"
 
 
 def _too_large(row: Mapping[str, Any], largest: Mapping[str, int]) -> str:
