@@ -15,6 +15,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
+import ray
 
 import elastune as et
 from elastune import messages as m
@@ -373,3 +374,25 @@ def test_odd_exceptions_fail_the_trial_with_their_name_and_spare_the_worker(show
     assert [trial.status for trial in result.view.trials.values()] == ["completed", "failed", "completed"]
     assert result.view.trials["t-00001"].reason == shown
     assert "Traceback" in (result.path / "logs" / "t-00001.log").read_text()
+
+
+@pytest.mark.parametrize(("size", "stored"), [(1, False), (1 << 20, True)])
+def test_only_large_code_is_fetched_from_other_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, stored: bool
+) -> None:
+    """One of them may have just died, and Ray would wait for it."""
+    puts: list[object] = []
+    put = ray.put
+
+    def watched(value: object, **options: Any) -> object:
+        puts.append(value)
+        return put(value, **options)
+
+    monkeypatch.setattr(ray, "put", watched)
+    weights = b"x" * size
+
+    def train(config: Mapping[str, Any]) -> None:
+        et.report({"loss": float(len(weights))})
+
+    assert fit(train, tmp_path, algorithm=et.FIFO(n=2, R=1)).best_value == size
+    assert any(isinstance(value, WorkerSetup) for value in puts) == stored

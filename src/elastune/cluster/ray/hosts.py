@@ -21,6 +21,8 @@ STARTING_CHECK_S = 0.5
 """How often Ray is asked about workers that have not called yet: one that dies before it connects is silent."""
 STARTING_LIMIT_S = 600.0
 """A worker that has not called by then hangs, most likely in an import of the user's code."""
+SMALL_BYTES = 64 << 10
+"""Ray sends arguments up to 100 kB with the call, larger ones it puts into its store."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +64,9 @@ class Hosts:
     def __init__(self, audience: Audience, setup: WorkerSetup, selector: selectors.BaseSelector) -> None:
         self._audience, self._selector = audience, selector
         self._secret = secrets.token_bytes(32)
-        self._setup = ray.put(setup)
+        # What is in the store is fetched from any machine that has it, and one that has just died is waited for ten
+        # seconds long: only code that is too large to go with every call is put there.
+        self._setup = setup if len(setup.trainable) < SMALL_BYTES else ray.put(setup)
         # What runs where is decided by the controller: Ray is told the machine and need not count.
         environment: dict[str, Any] = {"runtime_env": {"env_vars": FIXED}} if setup.reproducible else {}
         actor = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0, **environment)
