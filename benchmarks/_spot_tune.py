@@ -12,9 +12,9 @@ the best is among those that were chosen. That was changed after the 77% had bee
 
 Pool: the paper's has 2, 4, 4, 8, 8 and 16 processors, and of it only m4.4xlarge is in these prices; for the others
 stand those of as many processors whose prices changed most often in the first 45 days. A run trains 16 configurations,
-each on a machine of its own. Seconds of a step hold for two processors, the slowest; Klein's are as recorded, those of
-LCBench are drawn out until a mean training takes ten hours there. How fast the machines are is known from the
-beginning.
+each on a machine of its own, and saves at once when that is about to go, also in the middle of a step. Seconds of a
+step hold for two processors, the slowest; Klein's are as recorded, those of LCBench are drawn out until a mean
+training takes ten hours there. How fast the machines are is known from the beginning.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ def run(market: Market, policy: Policy, workload: str, law: str, moment: int, re
         seed=moment,
     )
     experiment = replace(tuner.experiment, market=cloud)
-    simulation = Simulation(known, start_s=START_S, stragglers=0.0)
+    simulation = Simulation(known, start_s=START_S, midway=True, stragglers=0.0)
     controller, cluster = experiment.controller(), simulation.cluster(experiment, 0.0)
     settings, watch = experiment.settings, Watch(known, cloud, policy.theta)
     whose = (settings.name, settings.metric, settings.mode, experiment.seed)

@@ -125,6 +125,7 @@ BAD = [
     ("price: $0.50", "price: -5", "price=-5: must be an amount of at least 0 US dollars"),
     ("price: $0.50", "price: false", "price=False: must be an amount of at least 0 US dollars"),
     ("boot: 60s", "start: -1", "simulation.start=-1: must be a duration of at least 0"),
+    ("boot: 60s", "midway: sometimes", "midway='sometimes': must be true or false"),
     ("boot: 60s", "lifetime: 0", "simulation.lifetime=0: must be a positive duration"),
     ("name: exp", "name: " + "x" * 300, "has 300 characters: must have at most 100"),
     ("{choice: [2, 3, 4]}", "{uniform: [0, 1], log: true}", "a domain is a mapping with one name"),

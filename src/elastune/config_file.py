@@ -274,9 +274,9 @@ def _one_of(makers: Mapping[str, Callable[..., Any]], given: object, where: str)
 
 def _simulation(given: object, fields: Mapping[str, Any], path: Path) -> Simulation:
     where = "simulation"
-    names = {"workload", "stragglers", "scaling", "faults", *SECONDS}
-    section = checked(given, names, where)
-    arguments: dict[str, Any] = {name: section[name] for name in ("stragglers", "scaling") if name in section}
+    as_given = ("stragglers", "scaling", "midway")
+    section = checked(given, {"workload", "faults", *as_given, *SECONDS}, where)
+    arguments: dict[str, Any] = {name: section[name] for name in as_given if name in section}
     for name in SECONDS:
         if name in section:
             arguments[f"{name}_s"] = parse_duration(section[name], f"{where}.{name}", zero=name != "lifetime")

@@ -32,7 +32,8 @@ class Simulation:
 
     `scaling` maps widths to speed-ups ({1: 1, 2: 1.9, 4: 3.6}; in between it is interpolated, above it stays, and below
     it falls with the width). What it says of 1/2 is how fast each of two trials is while both are on one device: half
-    as fast as alone, if nothing is said. `resize_s` is what it takes to change the width of a trial that runs.
+    as fast as alone, if nothing is said. `resize_s` is what it takes to change the width of a trial that runs. With
+    `midway` trials on one device leave a machine that is about to go at once, as with `leave_if_preempted`.
     `stragglers` is the sigma of log-normal factors on step times. What is not given here comes from the profile and the
     cloud that the experiment is planned with; without these machines are there at once and training scales perfectly.
     """
@@ -44,12 +45,15 @@ class Simulation:
     notice_s: float = 0.0
     start_s: float | None = None
     resize_s: float = 0.0
+    midway: bool = False
     stragglers: float | None = None
     scaling: Mapping[float, float] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
 
     def __post_init__(self) -> None:
         Machines(lifetime_s=self.lifetime_s, notice_s=self.notice_s)
+        if not isinstance(self.midway, bool):
+            raise SpecError(f"midway={self.midway!r}: must be true or false")
         for name in ("request_s", "boot_s", "start_s", "resize_s", "stragglers"):
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), zero=True)
@@ -116,6 +120,7 @@ class Simulation:
             faults=self.faults,
             start_s=profile.start if self.start_s is None else self.start_s,
             resize_s=self.resize_s,
+            midway=self.midway,
             # Saving takes no time here, so it is best done at every report.
             checkpoint_every_s=0.0 if isinstance(every := experiment.checkpoint_every_s, SavingRule) else every,
             seed=seed,

@@ -7,7 +7,7 @@ import pytest
 from tests.worlds import Scripted, losses
 
 from elastune import messages as m
-from elastune.cluster.simulated import Fault, Machines, SimulatedCluster
+from elastune.cluster.simulated import Fault, Machines, SimulatedCluster, part_done
 from elastune.cluster.workload import Synthetic
 from elastune.errors import RunFailed, SpecError
 
@@ -127,6 +127,53 @@ def test_a_notice_comes_first_where_there_is_one() -> None:
     world = with_node(faults=[Fault(0.5, "lose", "n0", notice_s=10.0)])
     assert world.poll(None) == m.Turn(0.5, (m.NodeNotice("n0", 10.5),))
     assert world.poll(None) == m.Turn(10.5, (m.NodeLost("n0", "revoked"),))
+
+
+def left_at(world: SimulatedCluster, at_s: float) -> m.Checkpoint:
+    """What the trial has saved when it is told to leave at this time, and does so at once."""
+    while world.poll(at_s).at_s < at_s:
+        pass
+    world.submit([m.PauseTrial(next(IDS), "a", 1, 120.0)])
+    (paused,) = world.poll(None).events
+    assert isinstance(paused, m.TrialPaused) and paused.checkpoint is not None and world.now_s == at_s
+    return paused.checkpoint
+
+
+def test_a_trial_that_can_leaves_in_the_middle_of_a_step_and_goes_on_from_there() -> None:
+    world = with_node(midway=True, start_s=5.0)
+    world.submit([start(2)])
+    first = left_at(world, 6.25)
+    assert first.iteration == 1, "one step is done, and a quarter of the next"
+    world.submit([start(2, checkpoint=first)])
+    again = left_at(world, 8.0)
+    assert part_done(again) == 0.25, "while it starts nothing is added"
+    world.submit([start(2, checkpoint=again)])
+    more = left_at(world, 13.25)
+    assert part_done(more) == 0.5
+    world.submit([start(2, checkpoint=more)])
+    end = world.poll(None)
+    assert (kinds(end), end.at_s) == (["TrialReported", "TrialPaused"], 13.25 + 5.0 + 0.5)
+    assert isinstance(end.events[1], m.TrialPaused) and end.events[1].checkpoint is not None
+    assert part_done(end.events[1].checkpoint) == 0.0
+
+
+def test_a_trial_on_two_devices_and_one_that_is_not_in_a_hurry_leave_at_a_report() -> None:
+    for slots, within_s in ((("n0", "n0"), 120.0), (("n0",), None)):
+        world = with_node(midway=True, machines=Machines(devices=2), speedup=lambda width: 1.0)
+        world.submit([start(9, *slots)])
+        world.poll(0.5)
+        world.submit([m.PauseTrial(next(IDS), "a", 1, within_s)])
+        turn = world.poll(None)
+        assert (kinds(turn), turn.at_s) == (["TrialReported", "TrialPaused"], 1.0)
+
+
+def test_a_trial_that_is_told_to_stop_has_nothing_to_save_midway() -> None:
+    world = with_node(midway=True)
+    world.submit([start(9)])
+    world.poll(0.5)
+    world.submit([m.StopTrial(next(IDS), "a", 1, 120.0)])
+    paused = world.poll(None).events[-1]
+    assert isinstance(paused, m.TrialPaused) and (world.now_s, paused.checkpoint) == (1.0, None)
 
 
 def test_lifetimes_come_from_the_seed_and_the_machine() -> None:

@@ -31,6 +31,7 @@ def perfect_speedup(width: float) -> float:
 
 
 FAULTS = ("lose", "kill", "damage")
+MIDWAY = "-midway-"
 ROUNDING_S = 1e-9
 """What is due at a deadline but for rounding still comes before it."""
 
@@ -95,7 +96,10 @@ class _Running:
     slots: tuple[m.Slot, ...]
     shares: bool
     """Whether others may be on its device."""
+    done: float = 0.0
+    """The part of its next step that it did before, on a machine that was about to go."""
     step_began_s: float = 0.0
+    step_ends_s: float = 0.0
     told: m.ResizeTrial | None = None
     asked_to: Literal["go on", "pause", "stop"] = "go on"
 
@@ -111,6 +115,8 @@ class SimulatedCluster:
     resize_s: float = 0.0
     checkpoint_every_s: float = 60.0
     with_checkpoints: bool = True
+    midway: bool = False
+    """Whether trials leave a machine that is about to go at once, saved in the middle of a step."""
     seed: int = 0
     now_s: float = 0.0
     started_unix_s: float = 0.0
@@ -281,6 +287,7 @@ class SimulatedCluster:
             return []
         curve, offset = self.workload.curve(command.config), self.stragglers.offset(command.trial, command.attempt)
         running = _Running(command, curve, offset, command.iteration, self.now_s, command.slots, command.share < 1)
+        running.done = part_done(command.checkpoint)
         self._trials[command.trial] = running
         self._occupy(running)
         if command.until_s is not None:
@@ -300,7 +307,8 @@ class SimulatedCluster:
         if self._spot is not None and self._is_of_market(running.slots[0].node):
             step_s /= min(self._spot.speed(node) for node in {slot.node for slot in running.slots})
         running.step_began_s = self.now_s + after_s
-        self.at(running.step_began_s + step_s, self._step, running)
+        running.step_ends_s = running.step_began_s + step_s * (1 - running.done)
+        self.at(running.step_ends_s, self._step, running)
 
     def _step(self, running: _Running) -> None:
         """One iteration is trained: report it, and leave or go on, as a worker does."""
@@ -312,6 +320,7 @@ class SimulatedCluster:
             self._leave(m.TrialReturned, running)
             return
         running.iteration += 1
+        running.done = 0.0
         metrics = {name: m.to_scalar(v) if isinstance(v, float) else v for name, v in metrics.items()}
         self._events.append(m.TrialReported(command.trial, command.attempt, running.iteration, metrics))
         until, step_s = command.until_iteration, self.now_s - running.step_began_s
@@ -334,6 +343,8 @@ class SimulatedCluster:
             return None
         running.saved_s = self.now_s
         path = f"{command.trial}/{command.lineage}-{running.iteration:08d}-{command.attempt}"
+        if running.done:
+            path += f"{MIDWAY}{running.done}"
         checkpoint = m.Checkpoint(command.trial, command.lineage, running.iteration, path, "", 0)
         self._newest[command.trial] = checkpoint
         return checkpoint
@@ -342,6 +353,15 @@ class SimulatedCluster:
         command = running.command
         self._vacate(self._trials.pop(command.trial))
         self._events.append(event(command.trial, command.attempt, running.iteration, self._save(running)))
+
+    def _leave_midway(self, running: _Running) -> None:
+        """What is done of the step is kept; while the trial still starts that is no more than before."""
+        if self._trials.get(running.command.trial) is not running:
+            return
+        began_s, ends_s = running.step_began_s, running.step_ends_s
+        if began_s < self.now_s < ends_s:
+            running.done += (1 - running.done) * (self.now_s - began_s) / (ends_s - began_s)
+        self._leave(m.TrialPaused, running)
 
     def _resize(self, command: m.ResizeTrial) -> None:
         running = self._trials.get(command.trial)
@@ -375,7 +395,9 @@ class SimulatedCluster:
         if running is None or running.command.attempt != command.attempt:
             return
         running.asked_to = "pause" if isinstance(command, m.PauseTrial) else "stop"
-        if command.within_s is not None:
+        if self.midway and running.asked_to == "pause" and command.within_s is not None and len(running.slots) == 1:
+            self.at(self.now_s, self._leave_midway, running)
+        elif command.within_s is not None:
             reason = f"killed: no report within {command.within_s:g} s of being told to leave"
             self.at(self.now_s + command.within_s, self._kill, running, reason)
 
@@ -384,6 +406,12 @@ class SimulatedCluster:
         if self._trials.get(command.trial) is running:
             self._vacate(self._trials.pop(command.trial))
             self._events.append(m.TrialLost(command.trial, command.attempt, reason, fault))
+
+
+def part_done(checkpoint: m.Checkpoint | None) -> float:
+    """Of the step after it, as the path of a checkpoint says: so that a driver that resumes knows it too."""
+    _, midway, part = checkpoint.path.rpartition(MIDWAY) if checkpoint is not None else ("", "", "")
+    return float(part) if midway else 0.0
 
 
 def _device(running: _Running) -> tuple[str, int]:
