@@ -36,7 +36,7 @@ BIDS = (0.00002, 0.5)
 """How far the most that is paid lies above the present price, as a part of that."""
 PATIENCE_S = 300.0
 """So long a request may wait for its price, or for a machine to become free; then another choice is made."""
-TAKEN_H = 0.125
+TAKEN_H = 0.2
 """How long a machine that is taken away within its first hour has trained what counts, about."""
 
 
