@@ -140,6 +140,7 @@ def world(
     with_checkpoints: bool = True,
     scaling: Mapping[float, float] | None = None,
     resize_s: float = 0.0,
+    midway: bool = False,
     cloud: PlayedCloud | None = None,
 ) -> World:
     """Steps of synthetic trials take one second; machines come at once, cost nothing and live for ever."""
@@ -168,6 +169,7 @@ def world(
             with_checkpoints=with_checkpoints,
             speedup=perfect_speedup if scaling is None else Scaling(scaling),
             resize_s=resize_s,
+            midway=midway,
             seed=seed,
             now_s=now_s,
             cloud=cloud,

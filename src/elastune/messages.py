@@ -70,8 +70,8 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A saved state of a trial: its place in the checkpoint store, and how to tell that it is whole. With a `part`,
-    counted from 1, it is one of several states between this iteration and the next.
+    """A saved state of a trial: its place in the checkpoint store, and how to tell that it is whole. `midway` it is
+    between this iteration and the next; with a `part`, counted from 1, it is one of several such.
     """
 
     trial: str
@@ -81,6 +81,7 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     sha256: str
     size_bytes: int
     part: int = 0
+    midway: bool = False
 
 
 class PlannedRound(msgspec.Struct, frozen=True, gc=False):

@@ -115,6 +115,7 @@ def run_of(
     policy: type[LatePolicy] = NeverLate,
     uneven: float = 0.04,
     start_s: float = START_S,
+    midway: bool = False,
 ) -> World:
     """With a deadline of so many times what is promised, for starts that take START_S or less."""
     made = ALGORITHMS[algorithm]()
@@ -127,6 +128,7 @@ def run_of(
         deadline_s=deadline_s,
         machines=machines,
         start_s=start_s,
+        midway=midway,
         checkpoint_every_s=SAVED_S,
     )
 
@@ -210,6 +212,7 @@ class Drawn:
     times = st.floats(1.0, 3.0)
     policy = st.sampled_from(POLICIES)
     start_s = st.sampled_from([0.0, 2.0, START_S])
+    midway = st.booleans()
 
 
 def _never_late(
@@ -220,12 +223,22 @@ def _never_late(
     times: float,
     policy: type[LatePolicy],
     start_s: float,
+    midway: bool,
 ) -> None:
-    session = run_of(market, algorithm, machines, step_s, times, policy, start_s=start_s).run()
+    session = run_of(market, algorithm, machines, step_s, times, policy, start_s=start_s, midway=midway).run()
     assert_in_time(session, machines, step_s)
 
 
-DRAWN = given(Drawn.market, Drawn.algorithm, Drawn.machines, Drawn.step_s, Drawn.times, Drawn.policy, Drawn.start_s)
+DRAWN = given(
+    Drawn.market,
+    Drawn.algorithm,
+    Drawn.machines,
+    Drawn.step_s,
+    Drawn.times,
+    Drawn.policy,
+    Drawn.start_s,
+    Drawn.midway,
+)
 USUAL = settings(derandomize=True, deadline=None, phases=[Phase.generate])
 test_it_is_in_time_whatever_the_market_does = settings(USUAL, max_examples=60)(DRAWN(_never_late))
 test_it_is_in_time_in_many_markets = pytest.mark.slow(settings(USUAL, max_examples=400)(DRAWN(_never_late)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 from tests.control.scripts import (
     Script,
@@ -18,27 +20,53 @@ from tests.control.scripts import (
 
 from elastune import messages as m
 from elastune.algorithm import FIFO
+from elastune.allocate.base import Steps
+from elastune.allocate.fifo import FirstComeFirstServed
 from elastune.control.controller import Step
 from elastune.control.trial_events import FORGIVING
 
 
 def midway(iteration: int, attempt: int = 1) -> m.Checkpoint:
     plain = saved("t-00000", iteration, attempt)
-    return msgspec.structs.replace(plain, path=f"{plain.path}-midway")
+    return msgspec.structs.replace(plain, path=f"{plain.path}-midway", midway=True)
 
 
 def begun(step: Step) -> list[m.StartTrial]:
     return [command for command in step.commands if isinstance(command, m.StartTrial)]
 
 
-def test_state_between_two_iterations_takes_the_place_of_the_one_before_it() -> None:
+class Listens(FirstComeFirstServed):
+    """Remembers how long steps took."""
+
+    told: ClassVar[list[float]] = []
+
+    def stepped(self, steps: Steps) -> bool:
+        self.told.append(steps.seconds)
+        return False
+
+
+def test_what_is_left_of_a_step_is_not_taken_for_a_whole_one() -> None:
+    Listens.told.clear()
+    script = Script(FIFO(1, R=9), allocator=Listens())
+    script.at(0.0, ready("n0"))
+    script.at(10.0, reported("t-00000", 1, 0.5))
+    script.at(19.0, m.NodeNotice("n0", 139.0))
+    script.at(19.0, m.TrialPaused("t-00000", 1, 1, midway(1)))
+    script.at(30.0, m.NodeLost("n0", "taken away"), ready("n1"))
+    script.at(31.0, reported("t-00000", 2, 0.4, attempt=2))
+    script.at(41.0, reported("t-00000", 3, 0.3, attempt=2))
+    assert Listens.told == [10.0, 10.0]
+
+
+def test_state_between_two_iterations_stands_beside_the_one_before_it() -> None:
+    """Which may be the best there is, and is what its loss was measured on."""
     script = Script(FIFO(1, R=9))
     script.at(0.0, ready("n0"))
     script.at(1.0, reported("t-00000", 1, 0.5), checkpointed("t-00000", 1))
     script.at(2.0, reported("t-00000", 2, 0.4), checkpointed("t-00000", 2))
     script.at(2.5, m.NodeNotice("n0", 122.5))
     step = script.at(3.0, m.TrialPaused("t-00000", 1, 2, midway(2)))
-    assert drops(step) == ["t-00000/2-1"]
+    assert drops(step) == ["t-00000/1-1"], "the last two are kept"
     step = script.at(9.0, m.NodeLost("n0", "taken away"), ready("n1"))
     (start,) = begun(step)
     assert (start.iteration, start.attempt, start.checkpoint) == (2, 2, midway(2))
@@ -78,7 +106,7 @@ def test_checkpoint_that_is_complete_only_after_its_trial_has_left_is_dropped() 
 
 def part(number: int, attempt: int = 1) -> m.Checkpoint:
     plain = saved("t-00000", 0, attempt)
-    return msgspec.structs.replace(plain, path=f"{plain.path}-part-{number}", part=number)
+    return msgspec.structs.replace(plain, path=f"{plain.path}-part-{number}", part=number, midway=True)
 
 
 def test_of_the_parts_of_one_long_step_the_newest_two_are_kept_and_the_newest_is_gone_on_from() -> None:

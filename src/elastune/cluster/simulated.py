@@ -345,7 +345,8 @@ class SimulatedCluster:
         path = f"{command.trial}/{command.lineage}-{running.iteration:08d}-{command.attempt}"
         if running.done:
             path += f"{MIDWAY}{running.done}"
-        checkpoint = m.Checkpoint(command.trial, command.lineage, running.iteration, path, "", 0)
+        midway = bool(running.done)
+        checkpoint = m.Checkpoint(command.trial, command.lineage, running.iteration, path, "", 0, midway=midway)
         self._newest[command.trial] = checkpoint
         return checkpoint
 

@@ -47,7 +47,7 @@ class Keeper:
                 self.drop(trial, old)
         trial.checkpoints = [*(old for old in trial.checkpoints if old.path != checkpoint.path), checkpoint]
         loss = trial.reported.get((checkpoint.lineage, checkpoint.iteration))
-        if loss is not None:
+        if loss is not None and not checkpoint.midway:
             trial.losses[checkpoint.path] = loss
         self._forget(trial)
         self.tidy(trial)
@@ -101,6 +101,6 @@ class Keeper:
         return [checkpoint for checkpoint in trial.checkpoints if checkpoint.path not in keep]
 
 
-def _state(checkpoint: Checkpoint) -> tuple[str, int, int, int]:
+def _state(checkpoint: Checkpoint) -> tuple[str, int, int, int, bool]:
     """What it is a checkpoint of, whichever attempt has saved it."""
-    return checkpoint.trial, checkpoint.lineage, checkpoint.iteration, checkpoint.part
+    return checkpoint.trial, checkpoint.lineage, checkpoint.iteration, checkpoint.part, checkpoint.midway

@@ -125,6 +125,7 @@ class Schedule:
         trial.attempt += 1
         trial.began_s, trial.reported_s = self._answer.at_s, None
         checkpoint = trial.checkpoints[-1] if trial.checkpoints else None
+        trial.midway = checkpoint is not None and checkpoint.midway
         self._answer.commands.append(
             m.StartTrial(
                 id=self._answer.number(),

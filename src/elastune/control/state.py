@@ -39,6 +39,8 @@ class Trial:
     """When it was last started or resized."""
     reported_s: float | None = None
     """When the last report came of those since it began or was resized."""
+    midway: bool = False
+    """Whether it goes on from the middle of a step: what its next report took says nothing of a whole one."""
     trained_s: float = 0.0
     """Until its last report, without what was lost."""
     slots: tuple[Slot, ...] = ()

@@ -119,7 +119,8 @@ class TrialEvents:
         at_s = self._answer.at_s
         since_s, first = (trial.began_s, True) if trial.reported_s is None else (trial.reported_s, False)
         trial.reported_s = at_s
-        if self._measures and (first or at_s > since_s):
+        midway, trial.midway = trial.midway, False
+        if self._measures and not midway and (first or at_s > since_s):
             if self._together is None:
                 self._together = Counter(each.trial for each in self._events if isinstance(each, m.TrialReported))
             sharing = self._sharing.get(trial.id, 1)

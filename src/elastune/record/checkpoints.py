@@ -128,7 +128,7 @@ class CheckpointStore:
         path = _path(trial, lineage, iteration, attempt, midway, part)
         with self._writing(path) as payload:
             _write(value, payload, trial)
-        checkpoint = Checkpoint(trial, lineage, iteration, path, *payload.found, part)
+        checkpoint = Checkpoint(trial, lineage, iteration, path, *payload.found, part, midway or part > 0)
         with self._writing(_manifest_of(path)) as manifest:
             manifest.write(_manifest(checkpoint, value))
         return checkpoint
@@ -144,7 +144,7 @@ class CheckpointStore:
             _write(value, payload, trial)
             file.flush()
             unless_complete.pop_all()
-        checkpoint = Checkpoint(trial, lineage, iteration, path, *payload.found, part)
+        checkpoint = Checkpoint(trial, lineage, iteration, path, *payload.found, part, midway or part > 0)
         return Draft(checkpoint, _manifest(checkpoint, value), file)
 
     def upload(self, draft: Draft) -> Checkpoint:
