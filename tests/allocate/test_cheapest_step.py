@@ -161,6 +161,40 @@ def test_without_a_refund_a_trial_moves_only_where_that_saves() -> None:
     assert world.types() == {"t": "b"}
 
 
+def spiky(refund: bool) -> Any:
+    """Half an hour is a step, and one market is cheap for a quarter of an hour at a time."""
+    times = [0.0] + [at for k in range(400) for at in (600.0 + 900 * k, 660.0 + 900 * k)]
+    usd = [0.2] + [5.0, 0.2] * 400
+    series = {
+        "brief": PriceSeries("brief", np.array(times), np.array(usd)),
+        "calm": PriceSeries("calm", np.array([0.0]), np.array([0.6])),
+    }
+    kinds = {"brief": Kind(1.0), "calm": Kind(1.0)}
+    market = PlayedCloud(kinds, Prices(series), begin_unix_s=9e3, refund_s=HOUR_S * refund, boot_s=60.0)
+    allocator = CheapestStep(market, Said({"brief": 0.95, "calm": 0.0}, 0.2), on_demand=False)
+    return world(FIFO(1, 3), cloud=market, allocator=allocator, workload=Synthetic("loss", "min", step_s=1800.0))
+
+
+@pytest.mark.parametrize("refund", [True, False])
+def test_a_trial_that_gets_nowhere_goes_where_machines_last(refund: bool) -> None:
+    session = spiky(refund).start().turns(2000)
+    assert session.controller.done and session.view.status == "succeeded"
+    offers = [command.offer for command in session.commands if isinstance(command, m.AddNode)]
+    kinds = [offer.type for offer in offers if isinstance(offer, Offer)]
+    assert kinds[:3] == ["brief"] * 3 and kinds[3] == "calm"
+
+
+def test_without_a_refund_steps_that_are_longer_than_the_notice_cost_more_where_machines_go() -> None:
+    prices, said = {"calm": 1.0, "wild": 0.9}, Said({"calm": 0.0, "wild": 0.5}, 0.9)
+    for step_s, best in ((100.0, "wild"), (3600.0, "calm")):
+        allocator = CheapestStep(cloud(prices), said, on_demand=False)
+        world = World(allocator, ["u"])
+        for kind in prices:
+            allocator._times.add("t", kind, step_s)
+        world.ask(0.0)
+        assert world.types() == {"u": best}
+
+
 def test_a_trial_whose_machine_was_taken_away_gets_another() -> None:
     world = World(CheapestStep(cloud({"a": 0.1})), ["t", "u"])
     world.ask(0.0)

@@ -40,18 +40,19 @@ class Steps(NamedTuple):
 class View:
     """What an allocator sees. `widths` has the trials that hold devices, `waiting` those that want some, in order.
 
-    `free` is what nobody holds: whole devices, and what is left of those that trials share. `stage` says which stage of
-    the algorithm's schedule a trial is in, `machines` which of a pool are ready and kept, the oldest first, `awaited`
-    when those were asked for that are not there yet, `unserved` of which of them nothing was heard, and `spent_usd`
-    what has been paid so far for all others; they are asked for, because most allocators do without. While a journal is
-    replayed, `recorded` gives the plan that was made at this point, and `chosen` the machine that was chosen for a
-    trial, to be taken instead of new ones. `failed` has the trials that will be tried again in a while, and `width`
-    says what the algorithm wants a trial to have; None: what the allocator sees fit. `leaving` has those that hold
-    devices and were told to leave them. `left` says how many iterations a trial has until the end of its run, if that
-    is known, `config` what it trains, `one_by_one` whether its algorithm begins trials one by one and not in groups,
-    `mates` the trials on its device, with itself, and `sharing` how many they are. `idle` is how many devices nobody is
-    on. `experiment` says whose a trial is where several share the run, each with the priority that `priorities` has for
-    it; `waiting` is in an order that goes by them.
+    `free` is what nobody holds: whole devices, and what is left of those that trials share. `stage` says which stage
+    of the algorithm's schedule a trial is in, `machines` which of a pool are ready and kept, the oldest first,
+    `awaited` when those were asked for that are not there yet, `unserved` of which of them nothing was heard, and
+    `spent_usd` what has been paid so far for all others; they are asked for, because most allocators do without. While
+    a journal is replayed, `recorded` gives the plan that was made at this point, and `chosen` the machine that was
+    chosen for a trial, to be taken instead of new ones. `failed` has the trials that will be tried again in a while,
+    and `width` says what the algorithm wants a trial to have; None: what the allocator sees fit. `leaving` has those
+    that hold devices and were told to leave them. `saved` names the state that a trial would go on from. `left` says
+    how many iterations a trial has until the end of its run, if that is known, `config` what it trains, `one_by_one`
+    whether its algorithm begins trials one by one and not in groups, `mates` the trials on its device, with itself,
+    and `sharing` how many they are. `idle` is how many devices nobody is on. `experiment` says whose a trial is where
+    several share the run, each with the priority that `priorities` has for it; `waiting` is in an order that goes by
+    them.
     """
 
     free: Width
@@ -75,6 +76,7 @@ class View:
     experiment: Callable[[str], str] = experiment_of
     priorities: Mapping[str, float] = field(default_factory=dict)
     unserved: Callable[[int], Sequence[float]] = lambda pool: ()
+    saved: Callable[[str], str] = lambda trial: ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ step should cost least.
 With a refund for machines that are taken away in their first hour a step costs M x (1 - p) x price in the paper, and
 every trial moves after an hour, so that each hour may be a first one. A machine that goes has trained for less than
 the hour, though: most go soon, and what was begun is lost. So here what is paid is divided by what is trained.
-Without, a machine that is taken away only costs: the step is as much dearer as it takes longer, boot and restart
-included, and a trial moves when that saves more than it costs. There a machine whose trial is done is looked at too: it
-costs no boot, and goes to the next trial that waits unless a new one is cheaper all the same.
+Without, a machine that is taken away only costs: the step is as much dearer as it takes longer, with the boot of the
+next machine and what is lost of steps that are longer than the notice. A trial moves when that saves more than it
+costs. There a machine whose trial is done is looked at too: it costs no boot, and goes to the next trial that waits
+unless a new one is cheaper all the same.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ PATIENCE_S = 300.0
 """So long a request may wait for its price, or for a machine to become free; then another choice is made."""
 TAKEN_H = 0.2
 """How long a machine that is taken away within its first hour has trained what counts, about."""
+IN_VAIN = 3
+"""So many machines in a row may be chosen for a trial by what a step costs there, and bring it nowhere."""
 
 
 class Revocation(Protocol):
@@ -81,6 +84,8 @@ class CheapestStep(Allocator):
         self._random = random.Random(seed)
         self._times = StepTimes({market: kind.speed for market, kind in cloud.kinds.items()})
         self._places: dict[str, _Place] = {}
+        self._tried: dict[str, tuple[str, int]] = {}
+        """What each trial has saved, and how many machines were chosen for it since."""
         self._pools = 0
         self._most = 1
 
@@ -123,6 +128,7 @@ class CheapestStep(Allocator):
         """
         free: list[_Place] = []
         there = {*view.widths, *view.waiting, *view.failed()}
+        self._tried = {trial: tried for trial, tried in self._tried.items() if trial in there}
         leaving = set(view.leaving())
         for trial, place in list(self._places.items()):
             holds = trial in view.widths
@@ -174,7 +180,13 @@ class CheapestStep(Allocator):
         return new[: max(0, self._most - len(self._places))]
 
     def _place(self, trial: str, free: dict[int, tuple[Offer, float]], view: View, at_s: float) -> Chosen:
-        best = self._best(trial, list(free.values()), view.left(trial) or HOUR_S, at_s)
+        saved, number = self._tried.get(trial, ("", 0))
+        number = number + 1 if saved == view.saved(trial) else 1
+        self._tried[trial] = view.saved(trial), number
+        if number > IN_VAIN:
+            best = self._safest(trial, at_s)
+        else:
+            best = self._best(trial, list(free.values()), view.left(trial) or HOUR_S, at_s)
         best = view.chosen(trial) or best
         # The offer alone says whether a free machine is taken: a replay knows no more.
         pool = next((pool for pool, (offer, _) in free.items() if offer == best.offer), None)
@@ -201,6 +213,11 @@ class CheapestStep(Allocator):
         here = cheapest(free)
         new_usd = new.step_usd * (left + self._boot_steps(trial, new.offer))
         return here if here.step_usd * left <= new_usd else new
+
+    def _safest(self, trial: str, at_s: float) -> Chosen:
+        """Where it is least likely to be interrupted again: its steps may be longer than machines last elsewhere."""
+        offer, p = min(self._offers(trial, at_s), key=lambda each: (each[1], each[0].market == "spot"))
+        return Chosen(trial, offer, p, self._step_usd(trial, offer, p, at_s))
 
     def _risk(self, offer: Offer, at_s: float) -> float:
         if offer.max_usd_per_hour is None:
@@ -239,4 +256,5 @@ class CheapestStep(Allocator):
         price = cloud.mean_price(offer.type, at_s) if spot else cloud.kind(offer.type).on_demand_usd_per_hour
         if spot and cloud.refund_s:
             return step_s * (1 - p) * price / (1 - p + p * TAKEN_H)
-        return step_s * price * (1 + p * cloud.boot_s / HOUR_S)
+        lost_s = max(0.0, step_s * cloud.pace - cloud.notice_s) / 2
+        return step_s * price * (1 + p * (cloud.boot_s + lost_s) / HOUR_S)

@@ -158,6 +158,7 @@ class Allocation:
             lambda trial: schedule.sharing(trials[trial]),
             lambda: self._fleet.idle,
             unserved=lambda pool: pools[pool].unserved(),
+            saved=lambda trial: trials[trial].checkpoints[-1].path if trials[trial].checkpoints else "",
             experiment=lambda trial: trials[trial].party.name,
             priorities=self._priorities,
         )
