@@ -251,6 +251,14 @@ def test_a_job_that_ended_without_a_report_promises_nothing(visit: Visit, site: 
         expect(visit.page.get_by_text(promise).locator("visible=true")).to_have_count(0)
 
 
+def test_before_the_first_word_of_the_service_a_job_shows_nothing(visit: Visit, site: Site) -> None:
+    visit.page.add_init_script("window.EventSource = class { addEventListener() {} close() {} }")
+    visit.log_in(site.member)
+    visit.go(f"#/jobs/{site.jobs['planned'].id}")
+    expect(visit.page.get_by_role("heading", name=site.jobs["planned"].id)).to_be_visible()
+    expect(visit.page.locator("main section:visible")).to_have_count(0)
+
+
 def test_a_value_that_the_algorithm_has_judged_is_explained(visit: Visit, site: Site) -> None:
     visit.log_in(site.member)
     visit.go(f"#/jobs/{site.jobs['folds'].id}")

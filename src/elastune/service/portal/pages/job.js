@@ -43,12 +43,16 @@ export function jobPage(me, id) {
     h("div", { class: "grid three" }, bests.element, machines.element, spend.element),
     plan.element, trials.element, logs.element, experiment.element, past.element);
   let told = null;
+  // Nothing is known before the first word of the service, and nothing is what is shown.
+  const cards = [best, meters, notes, curves, parameters, bests, machines, spend, trials, logs, past, experiment];
+  for (const part of cards) part.element.hidden = true;
 
   const run = refresher(() => Promise.all([curves.load(), parameters.load(told), trials.load(told)]));
   const record = refresher(async () => {
     const job = await get(`/jobs/${id}`);
     past.update(job.history);
     experiment.update(job);
+    past.element.hidden = experiment.element.hidden = false;
     replace(about, `Submitted ${new Date(job.created_at * 1000).toLocaleString()}`,
       job.experiment ? [" as part of the experiment ", h("a", { href: `#/experiments/${job.experiment}` }, job.experiment)] : []);
     await logs.load();
@@ -75,6 +79,7 @@ export function jobPage(me, id) {
     const hopeless = progress.ended_at !== null && !progress.best; // nothing will ever be drawn
     for (const part of [curves, parameters, bests]) part.element.hidden = !begun || hopeless;
     best.element.hidden = !begun && progress.ended_at !== null;
+    logs.element.hidden = false;
     if (begun) run.ask();
   }
 
