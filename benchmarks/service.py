@@ -2,9 +2,10 @@
 
 `storm`: 1,000 jobs of 50 tenants, submitted by 20 clients at once to a real service on this computer, while the service
 and its drivers are killed 50 times with kill -9 (`make soak-service`). What is counted is read afterwards from the
-database's history and the journals of the runs. Reads are asked for all the while, up to 50 a second; those in the
-first two seconds after a restart do not count. The others are the studies of _service_kfold.py, _service_stream.py and
-_service_preemptible.py; the last needs gcp_preemption_lifetimes, streams need mnist_idx.
+database's history and the journals of the runs. All the while four readers ask for what the portal asks for, up to 50
+times a second; answers in the first two seconds after a restart do not count. The others are the studies of
+_service_kfold.py, _service_stream.py and _service_preemptible.py; the last needs gcp_preemption_lifetimes, streams need
+mnist_idx.
 
     python benchmarks/service.py [--quick] [--studies storm,kfold,stream,preemptible]
 """

@@ -27,6 +27,7 @@ from typing import Any
 
 import httpx
 import sqlalchemy as sa
+from tests.service.storm_readers import READERS, Reader, Readings
 
 from elastune import messages as m
 from elastune.record.journal import SqlJournal
@@ -61,13 +62,9 @@ class Outcome:
     ran_once: int = 0
     quota_violations: int = 0
     kills: Counter[str] = field(default_factory=Counter)
-    read_ms: list[float] = field(default_factory=list)
+    readings: Readings = field(default_factory=Readings)
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
-
-    def p99_ms(self) -> float:
-        ordered = sorted(self.read_ms)
-        return ordered[int(0.99 * (len(ordered) - 1))] if ordered else float("nan")
 
 
 class Running:
@@ -172,7 +169,7 @@ def storm(folder: Path, jobs: int, tenants: int, clients: int, kills: int, devic
         tokens, over = make_tenants(service, tenants), threading.Event()
         todo = list(range(jobs))
         threads = [threading.Thread(target=_submit, args=(service, tokens, code, todo)) for _ in range(clients)]
-        threads.append(threading.Thread(target=_read, args=(service, tokens, outcome, over)))
+        threads += _readers(service, tokens, outcome, over)
         threads.append(threading.Thread(target=_kill, args=(service, kills, jobs, random.Random(seed), outcome, over)))
         for thread in threads:
             thread.start()
@@ -205,23 +202,13 @@ def _submit(service: Running, tokens: list[str], code: Path, todo: list[int]) ->
                 time.sleep(0.2)
 
 
-def _read(service: Running, tokens: list[str], outcome: Outcome, over: threading.Event) -> None:
-    """What a browser asks for, as fast as the answers come, but not faster than 50 times a second."""
-    with httpx.Client(base_url=service.url, timeout=30.0) as http:
-        turn = 0
-        while not over.wait(0.02):
-            turn += 1
-            token = tokens[turn % len(tokens)]
-            if service.up_since_s == 0.0 or time.monotonic() - service.up_since_s < SLOW:
-                continue
-            path, begin_s = ("/api/v1/jobs", "/api/v1/me")[turn % 2], time.monotonic()
-            try:
-                response = http.get(path, headers={"Authorization": f"Bearer {token}"})
-            except httpx.TransportError:
-                continue  # it was killed meanwhile
-            if response.status_code != 200:
-                outcome.problems.append(f"{path}: {response.status_code} {response.text}")
-            outcome.read_ms.append(1000 * (time.monotonic() - begin_s))
+def _readers(service: Running, tokens: list[str], outcome: Outcome, over: threading.Event) -> list[threading.Thread]:
+    def answers() -> bool:
+        return service.up_since_s != 0.0 and time.monotonic() - service.up_since_s > SLOW
+
+    readers = [Reader(service.url, tokens, answers, seed) for seed in range(READERS)]
+    told = (outcome.readings, outcome.problems, over)
+    return [threading.Thread(target=reader.read, args=told) for reader in readers]
 
 
 def _kill(service: Running, kills: int, jobs: int, rng: random.Random, outcome: Outcome, over: threading.Event) -> None:
@@ -339,9 +326,12 @@ def main() -> None:
     outcome = storm(folder, **given)
     told = {**given, "ended_once": outcome.ended_once, "ran_once": outcome.ran_once}
     told |= {"quota_violations": outcome.quota_violations, "killed": dict(outcome.kills)}
-    told |= {"read_p99_ms": outcome.p99_ms(), "reads": len(outcome.read_ms), "seconds": outcome.seconds}
+    told |= {"read_p99_ms": outcome.readings.percentile_ms(0.99), "reads": outcome.readings.count}
+    told |= {"by_route": outcome.readings.table(), "seconds": outcome.seconds}
     for problem in outcome.problems:
         print(problem)
+    for route, found in outcome.readings.table().items():
+        print(f"{route:30}", *(f"{name} {value:g}" for name, value in found.items()))
     print(json.dumps(told))
     if outcome.problems or outcome.quota_violations:
         sys.exit(f"see {folder}")
