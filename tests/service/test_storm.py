@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.service.storm import storm
+from tests.service.storm_quotas import MONEY, STORAGE
 from tests.service.storm_readers import OF_JOB, OF_TENANT, OF_TRIAL, Readings
 
 
@@ -17,6 +18,7 @@ def test_sixty_jobs_run_exactly_once_while_the_service_and_its_drivers_are_kille
     assert outcome.ended_once == outcome.ran_once == 60
     assert outcome.quota_violations == 0
     assert sum(outcome.kills.values()) == 5
+    assert set(outcome.refused) == {STORAGE, MONEY}, "the tight quotas were never felt"
     asked = {*OF_TENANT, OF_TRIAL, *(f"/jobs/JOB{route}" for route in OF_JOB)}
     assert set(outcome.readings.table()) == asked
 
