@@ -116,6 +116,11 @@ def figures(times: Mapping[int, Timed], one: float) -> list[dict[str, float]]:
     ]
 
 
+def whole_ideal(one: Timed) -> float:
+    """How much faster 11 slots can make the whole job: the folds 11 times, the last training not at all."""
+    return one.whole_s / (one.folds_s / FOLDS + one.whole_s - one.folds_s)
+
+
 def study(quick: bool) -> dict[str, Any]:
     _job(lambda config: et.report({"loss": 0.0}), 1, 2, 1)  # Ray has started
     times = jobs((1, 2, 4, FOLDS) if quick else range(1, FOLDS + 1))
@@ -127,9 +132,12 @@ def study(quick: bool) -> dict[str, Any]:
     real = {slots: training(slots, 20 if quick else 80) for slots in (1, 2)}
     speedup = real[1].folds_s / real[2].folds_s
     print(f"digits, 4 folds: {real[1].folds_s:.2f} s on one slot, {real[2].folds_s:.2f} s on two: {speedup:.2f}x")
+    whole, ideal = times[1].whole_s / times[FOLDS].whole_s, whole_ideal(times[1])
+    print(f"the whole job on {FOLDS} slots: {whole:.2f}x as fast as on one, of {ideal:.2f}x that are possible")
     return {
         "parallel_efficiency_11": rows[-1]["of_linear"],
-        "whole_speedup_11": times[1].whole_s / times[FOLDS].whole_s,
+        "whole_speedup_11": whole,
+        "whole_ideal_11": ideal,
         "least_of_rounds": min(row["of_rounds"] for row in rows),
         "digits_speedup_2": speedup,
         "times": rows,

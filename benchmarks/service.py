@@ -2,9 +2,10 @@
 
 `storm`: 1,000 jobs of 50 tenants, submitted by 20 clients at once to a real service on this computer, while the service
 and its drivers are killed 50 times with kill -9 (`make soak-service`). What is counted is read afterwards from the
-database's history and the journals of the runs. Reads are asked for all the while, up to 50 a second; those in the
-first two seconds after a restart do not count. The others are the studies of _service_kfold.py, _service_stream.py and
-_service_preemptible.py; the last needs gcp_preemption_lifetimes, streams need mnist_idx.
+database's history and the journals of the runs. All the while four readers ask for what the portal asks for, up to 50
+times a second; answers in the first two seconds after a restart do not count. The others are the studies of
+_service_kfold.py, _service_stream.py and _service_preemptible.py; the last needs gcp_preemption_lifetimes, streams need
+mnist_idx.
 
     python benchmarks/service.py [--quick] [--studies storm,kfold,stream,preemptible]
 """
@@ -46,8 +47,12 @@ def kfold(quick: bool) -> list[Figure]:
     from _service_kfold import study
 
     found = study(quick)
-    efficiency = found["parallel_efficiency_11"]
-    return [Figure("parallel_efficiency_11", round(efficiency, 3), None, None, ">= 0.9", efficiency >= 0.9)]
+    efficiency, whole, ideal = found["parallel_efficiency_11"], found["whole_speedup_11"], found["whole_ideal_11"]
+    possible = f">= 0.9 of the {ideal:.2f} that are possible"
+    return [
+        Figure("parallel_efficiency_11", round(efficiency, 3), None, None, ">= 0.9", efficiency >= 0.9),
+        Figure("kfold_whole_speedup_11", round(whole, 2), None, None, possible, whole >= 0.9 * ideal),
+    ]
 
 
 def stream(quick: bool) -> list[Figure]:

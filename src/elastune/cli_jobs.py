@@ -198,7 +198,7 @@ def _print_story(client: Client, job: str) -> None:
     said = client.log(job)
     if said["text"].strip():
         click.echo(said["text"], nl=False)
-    failed = [each for each in client.trials(job, 1000) if each["status"] == "failed"]
+    failed = [each for each in client.trials(job) if each["status"] == "failed"]
     for each in failed[:5]:
         click.echo(f"{each['trial']} failed: {first_line(each['error'] or each['reason'])}")
     if failed:

@@ -6,6 +6,7 @@ import ast
 import itertools
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ import elastune as et
 from elastune.data import sources
 from elastune.data.cache import Cache, Item
 from elastune.data.order import Order
+from elastune.data.sources import SAMPLED
 from elastune.data.store import Store
 from elastune.worker import session
 from elastune.worker.session import Context
@@ -295,9 +297,8 @@ def test_arrays_come_in_the_byte_order_of_the_machine(tmp_path: Path, order: str
 
 def test_a_folder_in_a_list_of_files_is_named(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    stream = et.data.Stream([str(tmp_path / "folder")], decode=text)
     with pytest.raises(et.StorageError, match=r"folder of the data at .* cannot be read"):
-        stream.read(np.arange(1))
+        et.data.Stream([str(tmp_path / "folder")], decode=text)
 
 
 def test_a_changed_file_is_read_again_whatever_the_store_calls_what_has_changed(
@@ -459,6 +460,44 @@ def test_a_trial_that_was_saved_with_another_stream_is_refused(tmp_path: Path) -
     first, second = (et.data.Stream(written(tmp_path / "data", 9)), et.data.Stream(str(tmp_path / "data"), seed=1))
     with pytest.raises(et.SpecError, match="the stream is another"):
         batches(second, 3).load_state_dict(batches(first, 3).state_dict())
+
+
+@pytest.mark.parametrize("kind", ["npy", "plain"])
+@pytest.mark.parametrize("length", [64, 100_000])
+def test_files_that_were_written_anew_are_another_stream_and_copies_are_the_same(
+    tmp_path: Path, kind: str, length: int
+) -> None:
+    def stream(folder: Path) -> et.data.Stream:
+        return et.data.Stream(folder) if kind == "npy" else et.data.Stream(f"{folder}/*.npy", decode=text)
+
+    def saved(folder: Path) -> dict[str, int]:
+        return batches(stream(folder), 1).state_dict()
+
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    for name in ("x", "y"):
+        np.save(here / f"{name}.npy", np.arange(length))
+    shutil.copytree(here, elsewhere, copy_function=shutil.copyfile)
+    os.utime(elsewhere / "x.npy", (1.0, 1.0))
+    before = saved(here)
+    assert saved(elsewhere) == before
+    np.save(here / "y.npy", np.arange(length) + 1)
+    with pytest.raises(et.SpecError, match="the stream is another"):
+        batches(stream(here), 1).load_state_dict(before)
+
+
+def test_only_some_of_many_files_are_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, original = list[str](), Store.read
+
+    def noted(store: Store, path: str, *part: int) -> bytes:
+        read.append(path)
+        return original(store, path, *part)
+
+    monkeypatch.setattr(Store, "read", noted)
+    for number in range(100):
+        (tmp_path / f"{number:03}.txt").write_text("x")
+    assert len(et.data.Stream(f"{tmp_path}/*.txt", decode=text)) == 100
+    assert 10 < len(set(read)) <= SAMPLED
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Many jobs of many tenants by many clients at once, on a real service that is killed again and again.
 
 `python -m tests.service.storm --jobs 1000 --tenants 50 --clients 20 --kills 50` is the soak. What must hold is read
-from the database and the journals afterwards: each job ran once, no quota was ever exceeded.
+from the database and the journals afterwards: each job ran once, no quota was ever exceeded. Those of storage and money
+are so tight for some tenants that they are refused, and wait, until they are given more.
 """
 
 from __future__ import annotations
@@ -27,6 +28,17 @@ from typing import Any
 
 import httpx
 import sqlalchemy as sa
+from tests.service.storm_quotas import (
+    MAX_DEVICES,
+    MAX_RUNNING,
+    STORAGE,
+    USD_PER_HOUR,
+    Past,
+    Quotas,
+    overspent,
+    overstored,
+)
+from tests.service.storm_readers import READERS, Reader, Readings
 
 from elastune import messages as m
 from elastune.record.journal import SqlJournal
@@ -49,7 +61,6 @@ SPEC: dict[str, Any] = {
     "metric": "loss",
     "algorithm": {"FIFO": {"n": 2, "R": 2}},
 }
-MAX_DEVICES, MAX_RUNNING = 2, 2
 SLOW = 2.0
 """How long the service may take to come up again, before reads are expected to be answered."""
 
@@ -61,13 +72,11 @@ class Outcome:
     ran_once: int = 0
     quota_violations: int = 0
     kills: Counter[str] = field(default_factory=Counter)
-    read_ms: list[float] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
+    """How often a quota had to be raised for jobs to go on, by its name."""
+    readings: Readings = field(default_factory=Readings)
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
-
-    def p99_ms(self) -> float:
-        ordered = sorted(self.read_ms)
-        return ordered[int(0.99 * (len(ordered) - 1))] if ordered else float("nan")
 
 
 class Running:
@@ -153,13 +162,12 @@ def kill_drivers(service: Running) -> int:
     return len(pids)
 
 
-def make_tenants(service: Running, number: int) -> list[str]:
+def make_tenants(service: Running, quotas: Quotas) -> list[str]:
     """Their tokens."""
     admin, tokens = service.admin(), []
-    for index in range(number):
-        quota = {"max_devices": MAX_DEVICES, "max_running": MAX_RUNNING}
-        admin.request("POST", "/tenants", json={"id": f"t{index}", **quota})
-        tokens.append(admin.request("POST", f"/tenants/t{index}/tokens", json={"role": "member"})["secret"])
+    for tenant in quotas.past:
+        admin.request("POST", "/tenants", json={"id": tenant, **quotas.of(tenant)})
+        tokens.append(admin.request("POST", f"/tenants/{tenant}/tokens", json={"role": "member"})["secret"])
     return tokens
 
 
@@ -167,12 +175,14 @@ def storm(folder: Path, jobs: int, tenants: int, clients: int, kills: int, devic
     code = folder / "code"
     code.mkdir(parents=True)
     (code / "train.py").write_text(TRAIN)
-    outcome, began_s = Outcome(jobs), time.monotonic()
-    with running(folder, devices) as service:
-        tokens, over = make_tenants(service, tenants), threading.Event()
-        todo = list(range(jobs))
-        threads = [threading.Thread(target=_submit, args=(service, tokens, code, todo)) for _ in range(clients)]
-        threads.append(threading.Thread(target=_read, args=(service, tokens, outcome, over)))
+    outcome, began_s, quotas = Outcome(jobs), time.monotonic(), Quotas(tenants)
+    with running(folder, devices, more=("--price", f"${USD_PER_HOUR}")) as service:
+        tokens, over = make_tenants(service, quotas), threading.Event()
+        todo, sent_at = list(range(jobs)), dict[str, float]()
+        submits = (service, tokens, code, todo, quotas, sent_at)
+        threads = [threading.Thread(target=_submit, args=submits) for _ in range(clients)]
+        threads.append(threading.Thread(target=quotas.give_money, args=(service.database, service.admin, over)))
+        threads += _readers(service, tokens, outcome, over)
         threads.append(threading.Thread(target=_kill, args=(service, kills, jobs, random.Random(seed), outcome, over)))
         for thread in threads:
             thread.start()
@@ -184,44 +194,43 @@ def storm(folder: Path, jobs: int, tenants: int, clients: int, kills: int, devic
             thread.join()
         outcome.seconds = time.monotonic() - began_s
         audit(service, outcome)
+        audit_quotas(service, outcome, quotas, sent_at)
     return outcome
 
 
-def _submit(service: Running, tokens: list[str], code: Path, todo: list[int]) -> None:
-    """One client after another submission, each with a key: whatever happens to the answer, it is one job."""
+def _submit(
+    service: Running, tokens: list[str], code: Path, todo: list[int], quotas: Quotas, sent_at: dict[str, float]
+) -> None:
+    """One client after another submission, each with a key: whatever happens to the answer, it is one job. `sent_at`
+    says when it was first sent, after it was last refused.
+    """
     while True:
         try:
             number = todo.pop()
         except IndexError:
             return
-        client = Client(service.url, tokens[number % len(tokens)])
+        key, tenant = f"job-{number}", number % len(tokens)
+        client, sent_at[key] = Client(service.url, tokens[tenant]), time.time()
         while True:
             try:
-                client.submit({**SPEC, "seed": number}, code, key=f"job-{number}")
+                client.submit({**SPEC, "seed": number}, code, key=key)
                 break
             except ServiceError as error:
-                if error.status is not None:
+                if error.status == 409 and "its quota" in str(error):
+                    quotas.raise_(service.admin(), f"t{tenant}", STORAGE, sent_at[key])
+                    sent_at[key] = time.time()
+                elif error.status is not None:
                     raise
                 time.sleep(0.2)
 
 
-def _read(service: Running, tokens: list[str], outcome: Outcome, over: threading.Event) -> None:
-    """What a browser asks for, as fast as the answers come, but not faster than 50 times a second."""
-    with httpx.Client(base_url=service.url, timeout=30.0) as http:
-        turn = 0
-        while not over.wait(0.02):
-            turn += 1
-            token = tokens[turn % len(tokens)]
-            if service.up_since_s == 0.0 or time.monotonic() - service.up_since_s < SLOW:
-                continue
-            path, begin_s = ("/api/v1/jobs", "/api/v1/me")[turn % 2], time.monotonic()
-            try:
-                response = http.get(path, headers={"Authorization": f"Bearer {token}"})
-            except httpx.TransportError:
-                continue  # it was killed meanwhile
-            if response.status_code != 200:
-                outcome.problems.append(f"{path}: {response.status_code} {response.text}")
-            outcome.read_ms.append(1000 * (time.monotonic() - begin_s))
+def _readers(service: Running, tokens: list[str], outcome: Outcome, over: threading.Event) -> list[threading.Thread]:
+    def answers() -> bool:
+        return service.up_since_s != 0.0 and time.monotonic() - service.up_since_s > SLOW
+
+    readers = [Reader(service.url, tokens, answers, seed) for seed in range(READERS)]
+    told = (outcome.readings, outcome.problems, over)
+    return [threading.Thread(target=reader.read, args=told) for reader in readers]
 
 
 def _kill(service: Running, kills: int, jobs: int, rng: random.Random, outcome: Outcome, over: threading.Event) -> None:
@@ -289,6 +298,18 @@ def audit(service: Running, outcome: Outcome) -> None:
         outcome.problems.append(f"{len(open_)} devices were never given back")
 
 
+def audit_quotas(service: Running, outcome: Outcome, quotas: Quotas, sent_at: dict[str, float]) -> None:
+    """Storage and money. Those of devices and running jobs are the same for all tenants."""
+    database = service.database
+    with database.read() as connection:
+        past = Past.of(connection)
+    database.close()
+    exceeded = overspent(past, quotas, time.time()) + overstored(past, quotas, sent_at)
+    outcome.quota_violations += len(exceeded)
+    outcome.problems += exceeded
+    outcome.refused = quotas.refused
+
+
 def counted_wrong(run: Path) -> str:
     """Every trial of the run must have its iterations once, and the run one beginning and one end."""
     journal = SqlJournal(run / "journal.db", run.name, must_exist=True)
@@ -339,9 +360,13 @@ def main() -> None:
     outcome = storm(folder, **given)
     told = {**given, "ended_once": outcome.ended_once, "ran_once": outcome.ran_once}
     told |= {"quota_violations": outcome.quota_violations, "killed": dict(outcome.kills)}
-    told |= {"read_p99_ms": outcome.p99_ms(), "reads": len(outcome.read_ms), "seconds": outcome.seconds}
+    told |= {"quotas_raised": dict(outcome.refused)}
+    told |= {"read_p99_ms": outcome.readings.percentile_ms(0.99), "reads": outcome.readings.count}
+    told |= {"by_route": outcome.readings.table(), "seconds": outcome.seconds}
     for problem in outcome.problems:
         print(problem)
+    for route, found in outcome.readings.table().items():
+        print(f"{route:30}", *(f"{name} {value:g}" for name, value in found.items()))
     print(json.dumps(told))
     if outcome.problems or outcome.quota_violations:
         sys.exit(f"see {folder}")

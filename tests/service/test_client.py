@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx
 import pytest
 
 from elastune.service import client as module
 from elastune.service.client import RETRIES, Client, ServiceError
+
+LOST = 0
+"""The request arrives, and the connection breaks before its answer."""
 
 
 class Proxy(ThreadingHTTPServer):
@@ -20,6 +24,7 @@ class Proxy(ThreadingHTTPServer):
     def __init__(self) -> None:
         self.says: list[tuple[int, dict[str, Any]]] = []
         self.asked = 0
+        self.paths: list[str] = []
         super().__init__(("127.0.0.1", 0), Answers)
 
     def client(self) -> Client:
@@ -31,13 +36,17 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.asked += 1
+        self.server.paths.append(self.path)
         status, body = self.server.says.pop(0) if len(self.server.says) > 1 else self.server.says[0]
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if status == LOST:
+            self.close_connection = True
+            return
         self.send_response(status)
         self.end_headers()
         self.wfile.write(json.dumps(body).encode())
 
-    do_POST = do_GET
+    do_POST = do_DELETE = do_GET
 
     def log_message(self, *_: Any) -> None:
         """Nobody reads it."""
@@ -81,3 +90,47 @@ def test_a_refusal_is_told_at_once(proxy: Proxy) -> None:
     with pytest.raises(ServiceError, match="there is no job"):
         proxy.client().wait("job-1")
     assert proxy.asked == 1
+
+
+@pytest.mark.parametrize("status", [LOST, 502])
+def test_what_would_be_done_twice_is_sent_once(proxy: Proxy, status: int) -> None:
+    proxy.says = [(status, {}), (201, {"secret": "a second one"})]
+    with pytest.raises(ServiceError):
+        proxy.client().request("POST", "/tenants/a/tokens", json={"role": "member"})
+    assert proxy.asked == 1
+
+
+def test_what_has_not_arrived_is_sent_again(monkeypatch: pytest.MonkeyPatch, proxy: Proxy) -> None:
+    client, tried = proxy.client(), list[str]()
+
+    def request(method: str, path: str, **_: Any) -> httpx.Response:
+        tried.append(path)
+        if len(tried) == 1:
+            raise httpx.ConnectError("refused")
+        return httpx.Response(201, json={"id": "a"})
+
+    monkeypatch.setattr(client._http, "request", request)
+    assert client.request("POST", "/tenants", json={"id": "a"}) == {"id": "a"} and len(tried) == 2
+
+
+@pytest.mark.parametrize("status", [LOST, 502])
+def test_what_was_deleted_though_the_answer_was_lost_is_done(proxy: Proxy, status: int) -> None:
+    proxy.says = [(status, {}), (404, {"error": "there is no job"})]
+    proxy.client().delete("job-1")
+    assert proxy.asked == 2
+
+
+def test_deleting_what_is_not_there_is_refused(proxy: Proxy) -> None:
+    proxy.says = [(404, {"error": "there is no job"})]
+    with pytest.raises(ServiceError, match="there is no job"):
+        proxy.client().delete("job-1")
+
+
+@pytest.mark.parametrize(("limit", "asked"), [(None, [1000, 1000]), (1200, [1000, 200])])
+def test_trials_are_asked_for_page_by_page(proxy: Proxy, limit: int | None, asked: list[int]) -> None:
+    pages = [[{"trial": str(number)} for number in range(start, stop)] for start, stop in ((0, 1000), (1000, 1200))]
+    proxy.says = [(200, {"trials": page, "total": 1200}) for page in pages]
+    assert [each["trial"] for each in proxy.client().trials("job-1", limit)] == [str(number) for number in range(1200)]
+    assert [path.partition("?")[2] for path in proxy.paths] == [
+        f"offset={offset}&limit={number}" for offset, number in zip((0, 1000), asked, strict=True)
+    ]

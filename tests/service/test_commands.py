@@ -32,6 +32,10 @@ def train(config):
 
 def broken(config):
     raise RuntimeError("no such data")
+
+class Model:
+    def score(self, hyperparameters, checkpoint_path, resume):
+        return hyperparameters["x"]
 """
 SPEC: dict[str, Any] = {
     "trainable": "train.py:train",
@@ -86,6 +90,22 @@ def test_a_job_is_submitted_looked_at_and_taken_home(folder: Path) -> None:
     assert Client().wait(again)["state"] == "succeeded"
     assert "has ended before: succeeded" in ran("cancel", job)
     assert "is deleted" in ran("delete", job)
+
+
+def test_a_rerun_computes_what_another_job_takes_from_known_scores(folder: Path) -> None:
+    more = {"trainable": "train.py:Model", "space": {"x": {"choice": [1, 2]}}, "metric": "score"}
+    path = write(folder, **more, algorithm={"FIFO": {"n": 1, "R": 1}})
+    client = Client()
+
+    def is_known(job: str) -> bool:
+        assert client.wait(job)["state"] == "succeeded"
+        (trial,) = client.trials(job)
+        return "cached" in client.trial(job, trial["trial"])["reports"][0]["metrics"]
+
+    first = client.submit(path)["id"]
+    assert not is_known(first)
+    assert is_known(client.submit(path)["id"])
+    assert not is_known(client.rerun(first)["id"])
 
 
 def test_all_seeds_are_waited_for_and_summed_up(folder: Path) -> None:

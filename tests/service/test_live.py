@@ -116,6 +116,28 @@ def test_the_stream_of_all_jobs_tells_of_new_ones_and_nobody_elses(made: Made) -
         assert asyncio.run(watch(url)) == [[], ["mine"]]
 
 
+@pytest.mark.timeout(60)
+def test_a_stream_is_cut_off_when_its_token_was_revoked(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "STILL_THERE_S", 0.1)
+    made.token("a")
+    tenants, app = made.service.tenants, create_app(made.service)
+
+    async def watch(url: str) -> list[str]:
+        async with client_of(made, url) as client, client.stream("GET", "/jobs/events") as response:
+            seen = []
+            async for line in response.aiter_lines():
+                seen.append(line)
+                if seen.count(": still there") == 2:  # it was valid until then
+                    for token in tenants.tokens("a"):
+                        tenants.revoke(token.id)
+            return seen
+
+    with served(app) as url:
+        seen = asyncio.run(watch(url))
+    assert seen.count(": still there") >= 2 and "event: end" not in seen
+    assert app.state.live.watched == 0
+
+
 def test_what_cannot_be_read_now_is_told_soon_after_also_when_looking_has_to_wait(made: Made) -> None:
     looks: Iterator[Any] = iter([OSError("no database"), live.Look("1"), live.Look("1"), live.Look("2", over=True)])
 

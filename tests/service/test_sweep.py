@@ -11,6 +11,8 @@ import sqlalchemy as sa
 from tests.service.stores import driver_of, queued, submission, tenant
 
 from elastune.errors import StorageError
+from elastune.record.scores import Question, Scores
+from elastune.service import sweep as module
 from elastune.service.database import ServiceDatabase
 from elastune.service.environment import environment_for, environment_hash
 from elastune.service.jobs import Jobs, finish, move
@@ -106,6 +108,21 @@ def test_what_uploads_that_were_cut_off_have_left_goes(database: ServiceDatabase
         connection.execute(sa.insert(CODES), {"tenant": of, "hash": "known", "bytes": 1, "created_at": time.time()})
     sweep(database, places, "here")
     assert {file.name for file in folder.iterdir()} == {"known.tar.gz", "new.tar.gz"}
+
+
+@pytest.mark.parametrize("storage", ["", "memory://sweep"])
+def test_a_known_score_goes_after_a_month(
+    database: ServiceDatabase, tmp_path: Path, storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = Places(tmp_path, storage or str(tmp_path / "storage"), None)
+    scores, question = Scores.beside(places.checkpoints_of("job-1")), Question({"lr": 0.1}, 0, "a code")
+    sweep(database, places, "here")  # there are none yet
+    scores.keep(question, {"score": 1.0})
+    sweep(database, places, "here")
+    assert scores.find(question) == {"score": 1.0}
+    monkeypatch.setattr(module, "OLD_SCORE_S", -60.0)
+    sweep(database, places, "here")
+    assert scores.find(question) is None
 
 
 def environment(places: Places, of: str, age_s: float, size: int = 1) -> Path:

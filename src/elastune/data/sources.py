@@ -6,6 +6,7 @@ Samples are numbered through the parts of a source, which are what is downloaded
 from __future__ import annotations
 
 import glob
+import math
 import os
 import threading
 import zlib
@@ -32,6 +33,10 @@ OPEN_FILES = 256
 """A mapped file counts as open, and often a process may have but 1,024."""
 QUESTIONS = 16
 """To a store, at a time."""
+SAMPLED, END_BYTES = 32, 4096
+"""So many plain files are looked into, at both ends, to tell whether they are those of before: where they were only
+copied, as to another machine, their times differ.
+"""
 
 
 class Source(ABC):
@@ -114,7 +119,7 @@ class Arrays(Source):
             )
         self.samples = np.array([next(iter(lengths.values()))], np.int64)
         self.sizes_bytes = np.array([sum(item.size_bytes for item in self._items.values())], np.int64)
-        self.fingerprint = _fingerprint(list(self._items.values()))
+        self.fingerprint = _fingerprint(store, list(self._items.values()))
 
     def is_near(self, part: int) -> bool:
         return bool(self._arrays)
@@ -147,7 +152,7 @@ class Files(Source):
         self._nearby, self._items = Nearby(store, cache), items
         self.samples = np.ones(len(self._items), np.int64)
         self.sizes_bytes = np.array([item.size_bytes for item in self._items], np.int64)
-        self.fingerprint = _fingerprint(self._items)
+        self.fingerprint = _fingerprint(store, self._items)
 
     def is_near(self, part: int) -> bool:
         return self._nearby.is_local
@@ -216,8 +221,20 @@ def _item(store: Store, path: str, info: Mapping[str, Any]) -> Item:
     return Item(path, info["size"], None, f"{store.origin} {tag}")
 
 
-def _fingerprint(items: Sequence[Item]) -> int:
-    return zlib.crc32("\n".join(f"{_stem(item.path)} {item.size_bytes}" for item in items).encode())
+def _fingerprint(store: Store, items: Sequence[Item]) -> int:
+    """Of the names and sizes of all, and of what some of them have at their ends."""
+    names = "\n".join(f"{_stem(item.path)} {item.size_bytes}" for item in items)
+    some = items[:: math.ceil(len(items) / SAMPLED)]
+    with ThreadPoolExecutor(QUESTIONS) as pool:
+        ends = list(pool.map(partial(_ends, store), some))
+    return zlib.crc32(b"".join([names.encode(), *ends]))
+
+
+def _ends(store: Store, item: Item) -> bytes:
+    first, last = min(END_BYTES, item.size_bytes), max(END_BYTES, item.size_bytes - END_BYTES)
+    # Stores refuse to read nothing.
+    parts = [(start, stop) for start, stop in ((0, first), (last, item.size_bytes)) if start < stop]
+    return b"".join(store.read(item.path, start, stop) for start, stop in parts)
 
 
 def _stem(path: str) -> str:

@@ -39,8 +39,9 @@ class Store:
         self.origin = "/".join(url.split("/")[:3])
         """Protocol and host: paths leave them out."""
 
-    def read(self, path: str) -> bytes:
-        return bytes(self.trying(path, lambda: self.fs.cat_file(path)))
+    def read(self, path: str, start: int | None = None, stop: int | None = None) -> bytes:
+        """All of it, or these bytes."""
+        return bytes(self.trying(path, lambda: self.fs.cat_file(path, start, stop)))
 
     def download(self, path: str, target: Path, check: Callable[[Path], None]) -> None:
         def attempt() -> None:

@@ -30,7 +30,12 @@ AWAY_S = 900.0
 """So long a service may be away while somebody waits for a job."""
 AWAY = (None, 502, 503, 504)
 """No answer; what a proxy says of a service that is started again, and that of a database that is."""
+KEY = "Idempotency-Key"
+TWICE = ("GET", "PUT", "DELETE")
+"""What may be done twice. So may whatever has a key: the service knows it again."""
 MOST_LOG_BYTES = 1 << 22
+MOST_TRIALS = 1000
+"""In one answer."""
 
 
 class ServiceError(ElastuneError):
@@ -107,7 +112,7 @@ class Client:
         body: dict[str, Any] = {"spec": spec, "priority": priority, "seeds": seeds}
         if code is not None:
             body["code"] = self._request("PUT", "/code", content=pack(Path(code)))["code"]
-        return self._request("POST", "/jobs", json=body, headers={"Idempotency-Key": key or secrets.token_hex(16)})
+        return self._request("POST", "/jobs", json=body, headers={KEY: key or secrets.token_hex(16)})
 
     def jobs(self, states: tuple[str, ...] = (), limit: int = 50) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._request("GET", "/jobs", params={"state": list(states), "limit": limit})[
@@ -119,11 +124,12 @@ class Client:
         return self._request("GET", f"/jobs/{job}")
 
     def cancel(self, job: str) -> dict[str, Any]:
-        return self._request("POST", f"/jobs/{job}/cancel")
+        key = {KEY: secrets.token_hex(16)}  # of a job that is cancelled already nothing more becomes
+        return self._request("POST", f"/jobs/{job}/cancel", headers=key)
 
     def rerun(self, job: str, key: str | None = None) -> dict[str, Any]:
         """The same job again: code, configuration and seed."""
-        return self._request("POST", f"/jobs/{job}/rerun", headers={"Idempotency-Key": key or secrets.token_hex(16)})
+        return self._request("POST", f"/jobs/{job}/rerun", headers={KEY: key or secrets.token_hex(16)})
 
     def delete(self, job: str) -> None:
         """What is stored of a job that has ended."""
@@ -148,9 +154,16 @@ class Client:
         """How a job stands."""
         return self._request("GET", f"/jobs/{job}/progress")
 
-    def trials(self, job: str, limit: int = 1000) -> list[dict[str, Any]]:
-        """The trials of a job, the best first."""
-        found: list[dict[str, Any]] = self._request("GET", f"/jobs/{job}/trials", params={"limit": limit})["trials"]
+    def trials(self, job: str, limit: int | None = None) -> list[dict[str, Any]]:
+        """The trials of a job, the best first; all of them if no limit is given."""
+        found: list[dict[str, Any]] = []
+        while limit is None or len(found) < limit:
+            number = MOST_TRIALS if limit is None else min(MOST_TRIALS, limit - len(found))
+            part = {"offset": len(found), "limit": number}
+            page = self._request("GET", f"/jobs/{job}/trials", params=part)
+            found += page["trials"]
+            if len(found) >= page["total"] or not page["trials"]:
+                break
         return found
 
     def trial(self, job: str, trial: str) -> dict[str, Any]:
@@ -223,18 +236,29 @@ class Client:
         return self._request(method, path, **more)
 
     def _request(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        """What is the same when it is done twice is sent again until there is an answer; anything else only where it
+        cannot have arrived.
+        """
         import httpx
 
+        twice = method in TWICE or KEY in more.get("headers", {})
+        arrived = False
         for attempt in range(RETRIES):
             last = attempt == RETRIES - 1
             try:
                 response = self._http.request(method, f"/api/v1{path}", **more)
-                if last or response.status_code not in AWAY:
+                if last or not twice or response.status_code not in AWAY:
                     break
+                arrived = True
             except httpx.TransportError as error:
-                if last:
-                    raise ServiceError(f"the service at {self.url} cannot be reached: {error}") from None
-            time.sleep(RETRY_S * 2**attempt)  # every request may be sent twice
+                unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+                if last or not (twice or unsent):
+                    done = "" if unsent or method == "GET" else "; look whether it was done all the same"
+                    raise ServiceError(f"the service at {self.url} cannot be reached: {error}{done}") from None
+                arrived = arrived or not unsent
+            time.sleep(RETRY_S * 2**attempt)
+        if method == "DELETE" and arrived and response.status_code == 404:
+            return {}  # the first time it was there
         if response.status_code >= 400:
             raise _refused(response)
         found: dict[str, Any] = response.json() if response.content else {}

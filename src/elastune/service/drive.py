@@ -235,9 +235,11 @@ class JobDriver:
         add_paths([str(path) for path in import_paths(code)])
         if has_begun(folder, journal):
             folder.mkdir(parents=True, exist_ok=True)
-            return Tuner.restore(folder, journal=journal)
-        tuner, _ = load_experiment(code / SPEC, with_trainable=True, journal=journal)
-        tuner.run_in(folder)
+            tuner = Tuner.restore(folder, journal=journal)
+        else:
+            tuner, _ = load_experiment(code / SPEC, with_trainable=True, journal=journal)
+            tuner.run_in(folder)
+        tuner.known_scores = not job.rerun
         return tuner
 
     def _machines(self, job: Job, tuner: Tuner) -> Any:

@@ -63,10 +63,12 @@ class Listed:
 @dataclass(frozen=True, slots=True)
 class Job(Listed):
     spec: dict[str, Any]
+    rerun: bool
+    """All is computed, also scores that are known."""
 
 
 _LISTED = [JOBS.c[name] for name in Listed.__slots__]
-_COLUMNS = [*_LISTED, JOBS.c.spec]
+_COLUMNS = [*_LISTED, JOBS.c.spec, JOBS.c.rerun]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class Submission:
     """An experiment: so many jobs that differ in their seed only."""
     digest: str = ""
     """Of the request, as it was given: `digest_of`."""
+    rerun: bool = False
 
     def specs(self) -> list[Mapping[str, Any]]:
         if self.seeds is None:
@@ -257,7 +260,7 @@ def _insert(
         **{"id": job, "tenant": tenant, "spec": spec, "experiment": experiment, "key": key},
         **{"digest": submission.digest, "state": "accepted", "reason": "", "cancelled": False},
         **{"attempt": 0, "put_offs": 0, "failures": 0, "not_before": 0.0, "owned_until": 0.0, "summary": {}},
-        **{"spec_bytes": len(json.dumps(spec)), "stored_bytes": 0, "created_at": at},
+        **{"rerun": submission.rerun, "spec_bytes": len(json.dumps(spec)), "stored_bytes": 0, "created_at": at},
     }
     connection.execute(sa.insert(JOBS), values)
     _note(connection, job, at)

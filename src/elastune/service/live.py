@@ -16,8 +16,9 @@ log = logging.getLogger("elastune")
 EVERY_S, SHARE = 0.5, 20
 """How often it is looked, and how much longer the poller rests than looking took."""
 STILL_THERE_S = 15.0
+"""So often a watcher hears something, and it is looked whether he may still watch."""
 LONGEST_S = 600.0
-"""A browser connects again by itself; then its token is looked at again."""
+"""A browser connects again by itself."""
 LOOKERS = 4
 """Threads that look at the same time: those of requests are left alone."""
 
@@ -44,16 +45,18 @@ class Live:
         self._channels: dict[str, _Channel] = {}
         self._limiter: CapacityLimiter | None = None
 
-    async def watch(self, key: str, event: str, look: Callable[[], Look]) -> AsyncIterator[str]:
+    async def watch(
+        self, key: str, event: str, look: Callable[[], Look], may: Callable[[], bool] = lambda: True
+    ) -> AsyncIterator[str]:
         """The stream of one watcher: what is there now, and again whenever it has changed. After the last there is an
-        event `end`.
+        event `end`. It is cut off when the watcher `may` not any more.
         """
         channel = self._channels.setdefault(key, _Channel(look))
         channel.watchers += 1
         if channel.poller is None:
             channel.poller = asyncio.create_task(self._poll(channel))
         try:
-            shown, until = None, time.monotonic() + LONGEST_S
+            shown, until, ask_s = None, time.monotonic() + LONGEST_S, time.monotonic() + STILL_THERE_S
             yield "retry: 2000\n\n"
             while time.monotonic() < until:
                 changed, newest = channel.changed, channel.newest
@@ -67,6 +70,10 @@ class Live:
                     await asyncio.wait_for(changed.wait(), STILL_THERE_S)
                 except TimeoutError:
                     yield ": still there\n\n"
+                if time.monotonic() >= ask_s:
+                    if not await self._asked(may):
+                        return
+                    ask_s = time.monotonic() + STILL_THERE_S
         finally:
             channel.watchers -= 1
             if not channel.watchers:
@@ -78,12 +85,22 @@ class Live:
         """How many things are."""
         return len(self._channels)
 
-    async def _poll(self, channel: _Channel) -> None:
+    async def _asked(self, may: Callable[[], bool]) -> bool:
+        try:
+            return await run_sync(may, limiter=self._lookers())
+        except Exception as error:  # the database may come back; until then there is nothing to tell either
+            log.warning("it cannot be read who may watch: %s", error)
+            return True
+
+    def _lookers(self) -> CapacityLimiter:
         self._limiter = self._limiter or CapacityLimiter(LOOKERS)
+        return self._limiter
+
+    async def _poll(self, channel: _Channel) -> None:
         while True:
             took_s = 0.0
             try:
-                found, took_s = await run_sync(_timed, channel.look, limiter=self._limiter, abandon_on_cancel=True)
+                found, took_s = await run_sync(_timed, channel.look, limiter=self._lookers(), abandon_on_cancel=True)
             except Exception as error:  # the database may come back
                 log.warning("what is watched cannot be read: %s", error)
             else:

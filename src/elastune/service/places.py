@@ -14,6 +14,7 @@ import fsspec
 
 from elastune.errors import StorageError
 from elastune.record.journal import forget_run
+from elastune.record.scores import Scores
 from elastune.worker.log import older
 
 
@@ -122,6 +123,17 @@ class Places:
             file_system, path = fsspec.core.url_to_fs(f"{self.storage}/code/{tenant}/{file}")
             if file_system.exists(path) and file_system.modified(path).timestamp() < before:
                 file_system.rm(path)
+
+    def remove_scores(self, before: float) -> None:
+        """What runs knew of scores, as far as it was written before then."""
+        url = Scores.beside(self.checkpoints_of("any")).url
+        with _explained(url, "removed"):
+            file_system, path = fsspec.core.url_to_fs(url)
+            file_system.invalidate_cache()
+            for file in file_system.find(path):
+                with suppress(FileNotFoundError):  # another replica was faster, or it was written just now
+                    if file_system.modified(file).timestamp() < before:
+                        file_system.rm(file)
 
     def remove_archive(self, tenant: str, code: str) -> None:
         with _explained(self.archive(tenant, code), "removed"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path as FilePath
 from statistics import fmean, stdev
 from typing import Annotated, Any, Literal
@@ -23,6 +24,7 @@ from elastune.service.jobs import Listed
 from elastune.service.live import Live, Look
 from elastune.service.reading import Runs, log_text
 from elastune.service.service import Service
+from elastune.service.tenants import Token
 from elastune.worker.log import log_path
 
 LOG_BYTES, MOST_LOG_BYTES = 1 << 16, 1 << 22
@@ -62,7 +64,7 @@ async def watch_jobs(service: Given, token: Reader, runs: Views, live: Streams) 
     def look() -> Look:
         return Look(_overview(service, runs, token.tenant, None, OVERVIEW).model_dump_json())
 
-    return _stream(live, f"tenant {token.tenant}", "jobs", look)
+    return _stream(service, live, token, f"tenant {token.tenant}", "jobs", look)
 
 
 @reads.get("/overview", response_model=r.Overview)
@@ -92,7 +94,7 @@ async def watch_job(job: JobId, service: Given, token: Reader, runs: Views, live
         told = _progress(service, runs, job, token.tenant)
         return Look(told.model_dump_json(), over=told.ended_at is not None)
 
-    return _stream(live, f"job {job}", "progress", look)
+    return _stream(service, live, token, f"job {job}", "progress", look)
 
 
 @reads.get("/jobs/{job}/trials", response_model=r.TrialPage)
@@ -261,9 +263,12 @@ def _all(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield from rest
 
 
-def _stream(live: Live, key: str, event: str, look: Callable[[], Look]) -> StreamingResponse:
+def _stream(
+    service: Service, live: Live, token: Token, key: str, event: str, look: Callable[[], Look]
+) -> StreamingResponse:
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(live.watch(key, event, look), media_type="text/event-stream", headers=headers)
+    told = live.watch(key, event, look, partial(service.tenants.is_valid, token.id))
+    return StreamingResponse(told, media_type="text/event-stream", headers=headers)
 
 
 def _fields(used: Any) -> dict[str, Any]:

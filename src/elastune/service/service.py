@@ -72,6 +72,7 @@ class Service:
         priority: int = 0,
         seeds: int | None = None,
         key: str | None = None,
+        rerun: bool = False,
     ) -> tuple[Job, bool]:
         check_text(spec)
         if seeds is not None and seeds * len(json.dumps(spec)) > MOST_SEEDS_BYTES:
@@ -84,16 +85,16 @@ class Service:
             with self.database.write() as connection:
                 use_code(connection, tenant, code)
             data = self.places.load_archive(tenant, code)
-        submission = replace(check(spec, data, code, priority), seeds=seeds, digest=digest)
+        submission = replace(check(spec, data, code, priority), seeds=seeds, digest=digest, rerun=rerun)
         self._check_room(tenant)
         submitted = self.jobs.submit(tenant, submission, key)
         self._wake()
         return submitted
 
     def rerun(self, job: str, tenant: str, key: str | None) -> tuple[Job, bool]:
-        """The same again: the same code, configuration and seed."""
+        """The same again: the same code, configuration and seed, and scores that are known are computed anew."""
         found = self.jobs.get(job, tenant)
-        return self.submit(tenant, found.spec, found.code, found.priority, key=key)
+        return self.submit(tenant, found.spec, found.code, found.priority, key=key, rerun=True)
 
     def delete(self, job: str, tenant: str) -> None:
         """Whatever is stored of a job that has ended. When it is cut off it can be asked for again."""

@@ -1,5 +1,5 @@
 """What nobody needs any more goes: what this computer has of jobs that were deleted, code that no job uses, copies of
-it, and environments. What is kept on this computer is counted.
+it, environments, and old scores. What is kept on this computer is counted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from elastune.service.tables import CODES, DRIVERS, JOBS, KEPT
 UNUSED_S = 3600.0
 """Code is uploaded first and submitted then: so long it may take."""
 UNUSED_ENVIRONMENT_S = 7 * 24 * 3600.0
+OLD_SCORE_S = 30 * 24 * 3600.0
+"""Known scores are of all tenants and codes, and small: they go by their age, and are computed again when asked for."""
 
 
 def sweep(database: ServiceDatabase, places: Places, pool: str) -> None:
@@ -32,6 +34,7 @@ def sweep(database: ServiceDatabase, places: Places, pool: str) -> None:
     _count(database, places, pool)
     _remove_unused_code(database, places)
     _remove_strays(database, places)
+    places.remove_scores(time.time() - OLD_SCORE_S)
 
 
 def remove_copies(database: ServiceDatabase, places: Places) -> None:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 METADATA = sa.MetaData()
 Time = sa.Double
 
-VERSION = 1
+VERSION = 2
 """Of these tables: another number for every change of them."""
 VERSIONS = sa.Table("version", METADATA, sa.Column("number", sa.Integer, primary_key=True, autoincrement=False))
 """One row: what the tables were made as."""
@@ -62,6 +62,8 @@ JOBS = sa.Table(
     # The same submission twice is one job: `digest` tells whether it is the same.
     sa.Column("key", sa.String),
     sa.Column("digest", sa.String, nullable=False),
+    # The same again: all is computed, also scores that are known.
+    sa.Column("rerun", sa.Boolean, nullable=False),
     sa.Column("priority", sa.Integer, nullable=False),
     # It begins with `least` devices, and takes up to `most`, by so many as one of its machines has.
     sa.Column("least", sa.Integer, nullable=False),

@@ -138,6 +138,12 @@ class Tenants:
             row = connection.execute(query).first()
         return None if row is None else _token(row)
 
+    def is_valid(self, token: str) -> bool:
+        """Whether it is accepted still."""
+        query = sa.select(TOKENS.c.id).where(TOKENS.c.id == token, TOKENS.c.revoked_at.is_(None))
+        with self._database.read() as connection:
+            return connection.execute(query).first() is not None
+
 
 def _administrators(connection: sa.Connection) -> list[str]:
     """Their tokens."""
