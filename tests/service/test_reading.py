@@ -7,6 +7,7 @@ import pickle
 import sqlite3
 import tarfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -425,13 +426,18 @@ def test_only_so_many_runs_are_kept_and_those_left_out_are_read_again(
     assert len(site.client.app.state.runs._kept) == 2  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("harm", ["a record changed", "a record gone", "no database"])
+@pytest.mark.parametrize("harm", ["a record changed", "a record gone", "no database", "a record of something else"])
 def test_a_damaged_journal_is_said_to_be_and_hides_no_other_job(site: Site, harm: str) -> None:
     job, _ = site.running(0.6)
     sound, _ = site.running(0.6)
     file = site.made.service.places.run(job.id) / "journal.db"
     if harm == "no database":
         file.write_bytes(b"not a database" * 1000)
+    elif harm == "a record of something else":
+        with closing(SqlJournal(file, job.id, must_exist=True)) as journal:
+            suggested = b'{"type":"Suggested","trial":"t-00000","config":5}'
+            body = b'{"at_s":1.0,"events":[],"decisions":[%s],"commands":[]}' % suggested
+            journal.append(len(list(journal.read())), body)
     else:
         change = "DELETE FROM records" if harm == "a record gone" else "UPDATE records SET body = x'00'"
         with sqlite3.connect(file) as connection:
