@@ -210,6 +210,13 @@ def test_an_experiment_is_as_many_jobs_as_it_has_seeds(site: Site, code: bytes) 
     assert sorted(spec["seed"] for spec in specs) == [0, 1, 2]
 
 
+def test_seeds_count_from_0_where_the_seed_is_null(site: Site, code: bytes) -> None:
+    headers = site.token()
+    first = site.submit(headers, site.upload(headers, code), spec={**SPEC, "seed": None}, seeds=2)
+    found = site.client.get(f"/api/v1/experiments/{first['experiment']}", headers=headers).json()
+    assert sorted(job["seed"] for job in found["jobs"]) == [0, 1]
+
+
 def test_a_job_can_be_run_again_and_what_is_stored_of_it_deleted(site: Site, code: bytes, tmp_path: Path) -> None:
     headers = site.token()
     job = site.submit(headers, site.upload(headers, code))

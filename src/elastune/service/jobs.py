@@ -88,7 +88,7 @@ class Submission:
     def specs(self) -> list[Mapping[str, Any]]:
         if self.seeds is None:
             return [self.spec]
-        first = int(self.spec.get("seed", 0))
+        first = int(self.spec.get("seed") or 0)
         return [{**self.spec, "seed": first + number} for number in range(self.seeds)]
 
 
