@@ -388,6 +388,34 @@ def test_where_the_database_is_and_whose_is_told_to_nobody(tmp_path: Path, caplo
     database.close()
 
 
+def wide(parameters: int) -> dict[str, Any]:
+    return {
+        **SPEC,
+        "trainable": "package.module:train",
+        "space": {f"x{i}": {"uniform": [0, 1]} for i in range(parameters)},
+    }
+
+
+@pytest.mark.parametrize(("parameters", "seeds"), [(2000, 200), (2000, None), (4, 20)])
+def test_a_submission_that_would_itself_exceed_the_quota_is_refused(
+    site: Site, parameters: int, seeds: int | None
+) -> None:
+    headers = site.token("small", quota=Quota(max_storage_bytes=1000))
+    given = {"spec": wide(parameters), "seeds": seeds}
+    response = site.client.post("/api/v1/jobs", json=given, headers=headers)
+    assert response.status_code == 409 and "its quota is 1,000" in response.json()["error"]
+    assert site.service.usage("small").stored_bytes == 0
+    assert site.client.get("/api/v1/jobs", headers=headers).json()["jobs"] == []
+
+
+def test_submissions_at_the_same_time_do_not_exceed_the_quota_together(site: Site) -> None:
+    headers, body = site.token("small", quota=Quota(max_storage_bytes=1000)), {"spec": wide(10)}
+    with ThreadPoolExecutor(8) as clients:
+        posted = clients.map(lambda _: site.client.post("/api/v1/jobs", json=body, headers=headers), range(8))
+    assert {response.status_code for response in posted} == {201, 409}
+    assert 0 < site.service.usage("small").stored_bytes <= 1000
+
+
 def test_specifications_count_as_stored(site: Site, code: bytes) -> None:
     headers = site.token()
     hashed = site.upload(headers, code)

@@ -23,7 +23,8 @@ from elastune.service.metrics import metrics_text
 from elastune.service.pages import add_portal
 from elastune.service.read_routes import reads
 from elastune.service.reading import Runs
-from elastune.service.service import OverQuota, Service
+from elastune.service.room import OverQuota
+from elastune.service.service import Service
 from elastune.service.sessions import sessions
 from elastune.service.states import State
 from elastune.service.telling import told, without_places
