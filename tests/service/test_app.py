@@ -363,6 +363,27 @@ def test_code_that_the_store_has_lost_is_stored_again(site: Site, code: bytes) -
     assert site.submit(headers, hashed)["state"] == "accepted"
 
 
+def with_folder(tmp_path: Path, name: str) -> bytes:
+    folder = tmp_path / "odd"
+    (folder / name).mkdir(parents=True)
+    (folder / name / "x").write_text("")
+    (folder / "train.py").write_text("def train(config): pass\n")
+    return pack(folder)
+
+
+def test_code_with_a_folder_where_the_experiment_is_put_is_refused(site: Site, tmp_path: Path) -> None:
+    headers = site.token()
+    code = site.upload(headers, with_folder(tmp_path, "elastune-job.yaml"))
+    response = site.client.post("/api/v1/jobs", json={"spec": SPEC, "code": code}, headers=headers)
+    assert response.status_code == 422
+    assert response.json()["error"].startswith("the code has a folder elastune-job.yaml: give it another name")
+
+
+def test_a_folder_may_have_the_name_of_any_other_file(site: Site, tmp_path: Path) -> None:
+    headers = site.token()
+    assert site.submit(headers, site.upload(headers, with_folder(tmp_path, "job.yaml")))["state"] == "accepted"
+
+
 def test_more_code_than_the_quota_has_room_for_is_refused(site: Site, code: bytes) -> None:
     headers = site.token("small", quota=Quota(max_storage_bytes=len(code) - 1))
     response = site.client.put("/api/v1/code", content=code, headers=headers)
