@@ -160,7 +160,7 @@ def test_a_job_whose_run_has_not_begun_has_nothing_to_show(site: Site, begun: st
     assert site.get(f"/jobs/{job.id}/logs") == {"text": "", "cut": False}
     assert site.get("/overview")["jobs"][0]["now"]["trials"] == 0
     assert "no trial" in site.refused(f"/jobs/{job.id}/trials/digits-00000", 404)
-    assert "has reported yet" in site.refused(f"/jobs/{job.id}/best", 404)
+    assert "has reported a finite value yet" in site.refused(f"/jobs/{job.id}/best", 404)
     assert "no checkpoint" in site.refused(f"/jobs/{job.id}/download", 404)
 
 
@@ -335,6 +335,14 @@ def test_a_damaged_checkpoint_is_refused_and_its_place_is_not_told(site: Site, h
             file.write_bytes(bytes(len(file.read_bytes())))
     error = site.refused(f"/jobs/{job.id}/download", 404)
     assert "checkpoint" in error and str(site.made.service.places.home) not in error
+
+
+def test_a_job_that_has_ended_without_a_best_trial_says_why(site: Site) -> None:
+    why = "no trial has reported a finite 'loss'"
+    job = site.made.job("a", state="failed", reason=why)
+    site.made.wrote(job, fruitless("loss=inf at iteration 1: must be a finite number"))
+    error = site.refused(f"/jobs/{job.id}/best", 404)
+    assert error == f"job {job.id!r} has ended without a best trial: {why}"
 
 
 def test_the_best_is_that_of_the_run(site: Site) -> None:
