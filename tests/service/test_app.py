@@ -143,6 +143,28 @@ def test_what_a_role_may_not_do_is_refused(site: Site, role: Role, method: str, 
     assert response.status_code == 403 and role in response.json()["error"]
 
 
+def test_a_change_of_a_tenant_changes_what_is_given_and_null_takes_a_limit_away(site: Site) -> None:
+    headers = site.token("a", "admin")
+    limits = {"max_devices": 8, "max_running": 2, "max_storage_bytes": 10**6, "max_usd_per_month": 9.5}
+    site.client.post("/api/v1/tenants", json={"id": "b", "share": 2.5, **limits}, headers=headers)
+
+    def changed(**given: Any) -> dict[str, Any]:
+        response = site.client.put("/api/v1/tenants/b", json=given, headers=headers)
+        assert response.status_code == 200, response.text
+        return {name: response.json()[name] for name in ("share", *limits)}
+
+    assert changed() == {"share": 2.5, **limits}
+    assert changed(max_devices=3) == {"share": 2.5, **limits, "max_devices": 3}
+    assert changed(share=1.5, max_running=None) == {"share": 1.5, **limits, "max_devices": 3, "max_running": None}
+
+
+def test_a_change_that_cannot_be_or_of_a_tenant_that_is_not_there_is_refused(site: Site) -> None:
+    headers = site.token("a", "admin")
+    for tenant, given in (("b", {"max_devices": 3}), ("a", {"max_devices": -1}), ("a", {"share": None})):
+        response = site.client.put(f"/api/v1/tenants/{tenant}", json=given, headers=headers)
+        assert response.status_code == 422 and response.json()["error"]
+
+
 def test_a_revoked_token_is_refused_from_then_on(site: Site) -> None:
     admin, member = site.token("a", "admin"), site.token("b")
     assert site.client.get("/api/v1/me", headers=member).status_code == 200
@@ -175,7 +197,7 @@ def test_the_same_submission_is_known_again_whatever_has_become_of_quotas_and_st
     headers = {**site.token("full"), "Idempotency-Key": "k"}
     uploaded = site.upload(headers, code)
     first = site.submit(headers, uploaded)
-    site.service.tenants.change("full", 1.0, Quota(max_storage_bytes=1))
+    site.service.tenants.change("full", max_storage_bytes=1)
     site.service.places.remove_archive("full", uploaded)
     assert site.submit(headers, uploaded)["id"] == first["id"]
     new = site.client.post(
