@@ -47,7 +47,7 @@ class Entry:
     """
 
     algorithm: Algorithm
-    searcher: str | Searcher | BaseSampler | HPOAlgorithm | type[HPOAlgorithm] | None = None
+    searcher: str | Searcher | type[Searcher] | BaseSampler | HPOAlgorithm | type[HPOAlgorithm] | None = None
     machines: int | None = None
 
 

@@ -236,13 +236,9 @@ def tenant_add(name: str, service: str | None, **quota: Any) -> None:
 @explained
 def tenant_quota(name: str, unlimited: tuple[str, ...], service: str | None, as_json: bool, **quota: Any) -> None:
     """Change quotas of a tenant; what is not given stays as it is."""
-    client = client_of(service)
-    known = next((each for each in client.request("GET", "/tenants") if each["id"] == name), None)
-    if known is None:
-        raise SpecError(f"tenant={name!r}: there is none of that name; `elastune tenant list` shows all")
-    new = {key: known[key] if value is None else value for key, value in quota.items()}
+    new = {key: value for key, value in quota.items() if value is not None}
     new |= dict.fromkeys(each.replace("-", "_") for each in unlimited)
-    changed = client.request("PUT", f"/tenants/{name}", json=new)
+    changed = client_of(service).request("PUT", f"/tenants/{name}", json=new)
     if as_json:
         print_json(changed)
     else:

@@ -151,7 +151,7 @@ def make_experiment(
     metric: str,
     mode: Mode,
     algorithm: Algorithm,
-    searcher: str | Searcher | BaseSampler | HPOAlgorithm | type[HPOAlgorithm] | None,
+    searcher: str | Searcher | type[Searcher] | BaseSampler | HPOAlgorithm | type[HPOAlgorithm] | None,
     deadline: Duration | None,
     budget: Money | None,
     price: Money | None,

@@ -51,7 +51,7 @@ class Tuner(Driver):
         metric: str,
         mode: Mode = "min",
         algorithm: Algorithm,
-        searcher: str | Searcher | BaseSampler | HPOAlgorithm | type[HPOAlgorithm] | None = None,
+        searcher: str | Searcher | type[Searcher] | BaseSampler | HPOAlgorithm | type[HPOAlgorithm] | None = None,
         deadline: Duration | None = None,
         budget: Money | None = None,
         price: Money | None = None,

@@ -5,6 +5,7 @@ import pickle
 import random
 import subprocess
 import sys
+import warnings
 from statistics import mean
 from typing import Any
 
@@ -153,6 +154,17 @@ def test_before_a_batch_is_complete_the_policy_stays() -> None:
     assert told.suggest() == untold.suggest()
     told.observe(Result(BATCH - 1, configs[-1], 1, configs[-1]["x"], final=True))
     assert suggested(told, 5) != suggested(untold, 5)
+
+
+def test_losses_near_the_largest_float_are_told_apart() -> None:
+    huge, small = make(LINE), make(LINE)
+    for number, config in enumerate(suggested(huge, BATCH)):
+        assert small.suggest() == config
+        sign = -1 if number % 2 else 1
+        with warnings.catch_warnings(action="error"):
+            huge.observe(Result(number, config, 1, 1.7e308 * sign, final=True))
+        small.observe(Result(number, config, 1, 1.0 * sign, final=True))
+    assert suggested(huge, 5) == suggested(small, 5)
 
 
 # ----------------------------------------------------------------------------------------------------------------- bins

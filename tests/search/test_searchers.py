@@ -165,6 +165,11 @@ def test_an_own_searcher_needs_only_suggest() -> None:
     assert searcher.suggest() == {"x": 0.5}
 
 
+def test_of_a_searcher_class_every_run_has_an_object_of_its_own() -> None:
+    first, second = make_searcher(RandomSearcher), make_searcher(RandomSearcher)
+    assert type(first) is type(second) is RandomSearcher and first is not second
+
+
 def test_searchers_are_made_by_name() -> None:
     assert isinstance(make_searcher("random"), RandomSearcher)
     assert isinstance(make_searcher("grid"), GridSearcher)
@@ -181,7 +186,7 @@ def test_searchers_are_made_by_name() -> None:
             "searcher='tpp': did you mean 'tpe'\\? allowed: bohb, cmaes, gp, grid, qmc, random, remaade, tpe",
         ),
         (lambda: OptunaSearcher("cma"), "searcher='cma': did you mean 'cmaes'"),
-        (lambda: make_searcher(RandomSearcher), "must be a name .* an object of a Searcher class"),  # type: ignore[arg-type]
+        (lambda: make_searcher(Searcher), "searcher Searcher: it cannot be made: TypeError: .* must need no arguments"),
         (lambda: make_searcher(3), "searcher=3: must be a name"),  # type: ignore[arg-type]
     ],
 )

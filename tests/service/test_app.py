@@ -143,6 +143,28 @@ def test_what_a_role_may_not_do_is_refused(site: Site, role: Role, method: str, 
     assert response.status_code == 403 and role in response.json()["error"]
 
 
+def test_a_change_of_a_tenant_changes_what_is_given_and_null_takes_a_limit_away(site: Site) -> None:
+    headers = site.token("a", "admin")
+    limits = {"max_devices": 8, "max_running": 2, "max_storage_bytes": 10**6, "max_usd_per_month": 9.5}
+    site.client.post("/api/v1/tenants", json={"id": "b", "share": 2.5, **limits}, headers=headers)
+
+    def changed(**given: Any) -> dict[str, Any]:
+        response = site.client.put("/api/v1/tenants/b", json=given, headers=headers)
+        assert response.status_code == 200, response.text
+        return {name: response.json()[name] for name in ("share", *limits)}
+
+    assert changed() == {"share": 2.5, **limits}
+    assert changed(max_devices=3) == {"share": 2.5, **limits, "max_devices": 3}
+    assert changed(share=1.5, max_running=None) == {"share": 1.5, **limits, "max_devices": 3, "max_running": None}
+
+
+def test_a_change_that_cannot_be_or_of_a_tenant_that_is_not_there_is_refused(site: Site) -> None:
+    headers = site.token("a", "admin")
+    for tenant, given in (("b", {"max_devices": 3}), ("a", {"max_devices": -1}), ("a", {"share": None})):
+        response = site.client.put(f"/api/v1/tenants/{tenant}", json=given, headers=headers)
+        assert response.status_code == 422 and response.json()["error"]
+
+
 def test_a_revoked_token_is_refused_from_then_on(site: Site) -> None:
     admin, member = site.token("a", "admin"), site.token("b")
     assert site.client.get("/api/v1/me", headers=member).status_code == 200
@@ -175,7 +197,7 @@ def test_the_same_submission_is_known_again_whatever_has_become_of_quotas_and_st
     headers = {**site.token("full"), "Idempotency-Key": "k"}
     uploaded = site.upload(headers, code)
     first = site.submit(headers, uploaded)
-    site.service.tenants.change("full", 1.0, Quota(max_storage_bytes=1))
+    site.service.tenants.change("full", max_storage_bytes=1)
     site.service.places.remove_archive("full", uploaded)
     assert site.submit(headers, uploaded)["id"] == first["id"]
     new = site.client.post(
@@ -208,6 +230,13 @@ def test_an_experiment_is_as_many_jobs_as_it_has_seeds(site: Site, code: bytes) 
     assert {job["experiment"] for job in jobs} == {first["experiment"]}
     specs = [site.client.get(f"/api/v1/jobs/{job['id']}", headers=headers).json()["spec"] for job in jobs]
     assert sorted(spec["seed"] for spec in specs) == [0, 1, 2]
+
+
+def test_seeds_count_from_0_where_the_seed_is_null(site: Site, code: bytes) -> None:
+    headers = site.token()
+    first = site.submit(headers, site.upload(headers, code), spec={**SPEC, "seed": None}, seeds=2)
+    found = site.client.get(f"/api/v1/experiments/{first['experiment']}", headers=headers).json()
+    assert sorted(job["seed"] for job in found["jobs"]) == [0, 1]
 
 
 def test_a_job_can_be_run_again_and_what_is_stored_of_it_deleted(site: Site, code: bytes, tmp_path: Path) -> None:
@@ -356,6 +385,27 @@ def test_code_that_the_store_has_lost_is_stored_again(site: Site, code: bytes) -
     assert site.submit(headers, hashed)["state"] == "accepted"
 
 
+def with_folder(tmp_path: Path, name: str) -> bytes:
+    folder = tmp_path / "odd"
+    (folder / name).mkdir(parents=True)
+    (folder / name / "x").write_text("")
+    (folder / "train.py").write_text("def train(config): pass\n")
+    return pack(folder)
+
+
+def test_code_with_a_folder_where_the_experiment_is_put_is_refused(site: Site, tmp_path: Path) -> None:
+    headers = site.token()
+    code = site.upload(headers, with_folder(tmp_path, "elastune-job.yaml"))
+    response = site.client.post("/api/v1/jobs", json={"spec": SPEC, "code": code}, headers=headers)
+    assert response.status_code == 422
+    assert response.json()["error"].startswith("the code has a folder elastune-job.yaml: give it another name")
+
+
+def test_a_folder_may_have_the_name_of_any_other_file(site: Site, tmp_path: Path) -> None:
+    headers = site.token()
+    assert site.submit(headers, site.upload(headers, with_folder(tmp_path, "job.yaml")))["state"] == "accepted"
+
+
 def test_more_code_than_the_quota_has_room_for_is_refused(site: Site, code: bytes) -> None:
     headers = site.token("small", quota=Quota(max_storage_bytes=len(code) - 1))
     response = site.client.put("/api/v1/code", content=code, headers=headers)
@@ -379,6 +429,34 @@ def test_where_the_database_is_and_whose_is_told_to_nobody(tmp_path: Path, caplo
             assert not any(word in response.text for word in ("someone", "secret", "127.0.0.1", "theirs"))
     assert "127.0.0.1" in caplog.text and "secret" not in caplog.text, "who serves is told"
     database.close()
+
+
+def wide(parameters: int) -> dict[str, Any]:
+    return {
+        **SPEC,
+        "trainable": "package.module:train",
+        "space": {f"x{i}": {"uniform": [0, 1]} for i in range(parameters)},
+    }
+
+
+@pytest.mark.parametrize(("parameters", "seeds"), [(2000, 200), (2000, None), (4, 20)])
+def test_a_submission_that_would_itself_exceed_the_quota_is_refused(
+    site: Site, parameters: int, seeds: int | None
+) -> None:
+    headers = site.token("small", quota=Quota(max_storage_bytes=1000))
+    given = {"spec": wide(parameters), "seeds": seeds}
+    response = site.client.post("/api/v1/jobs", json=given, headers=headers)
+    assert response.status_code == 409 and "its quota is 1,000" in response.json()["error"]
+    assert site.service.usage("small").stored_bytes == 0
+    assert site.client.get("/api/v1/jobs", headers=headers).json()["jobs"] == []
+
+
+def test_submissions_at_the_same_time_do_not_exceed_the_quota_together(site: Site) -> None:
+    headers, body = site.token("small", quota=Quota(max_storage_bytes=1000)), {"spec": wide(10)}
+    with ThreadPoolExecutor(8) as clients:
+        posted = clients.map(lambda _: site.client.post("/api/v1/jobs", json=body, headers=headers), range(8))
+    assert {response.status_code for response in posted} == {201, 409}
+    assert 0 < site.service.usage("small").stored_bytes <= 1000
 
 
 def test_specifications_count_as_stored(site: Site, code: bytes) -> None:

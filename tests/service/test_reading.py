@@ -7,6 +7,7 @@ import pickle
 import sqlite3
 import tarfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -159,7 +160,7 @@ def test_a_job_whose_run_has_not_begun_has_nothing_to_show(site: Site, begun: st
     assert site.get(f"/jobs/{job.id}/logs") == {"text": "", "cut": False}
     assert site.get("/overview")["jobs"][0]["now"]["trials"] == 0
     assert "no trial" in site.refused(f"/jobs/{job.id}/trials/digits-00000", 404)
-    assert "has reported yet" in site.refused(f"/jobs/{job.id}/best", 404)
+    assert "has reported a finite value yet" in site.refused(f"/jobs/{job.id}/best", 404)
     assert "no checkpoint" in site.refused(f"/jobs/{job.id}/download", 404)
 
 
@@ -336,6 +337,14 @@ def test_a_damaged_checkpoint_is_refused_and_its_place_is_not_told(site: Site, h
     assert "checkpoint" in error and str(site.made.service.places.home) not in error
 
 
+def test_a_job_that_has_ended_without_a_best_trial_says_why(site: Site) -> None:
+    why = "no trial has reported a finite 'loss'"
+    job = site.made.job("a", state="failed", reason=why)
+    site.made.wrote(job, fruitless("loss=inf at iteration 1: must be a finite number"))
+    error = site.refused(f"/jobs/{job.id}/best", 404)
+    assert error == f"job {job.id!r} has ended without a best trial: {why}"
+
+
 def test_the_best_is_that_of_the_run(site: Site) -> None:
     job, view = site.running()
     best = site.get(f"/jobs/{job.id}/best")
@@ -425,13 +434,18 @@ def test_only_so_many_runs_are_kept_and_those_left_out_are_read_again(
     assert len(site.client.app.state.runs._kept) == 2  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("harm", ["a record changed", "a record gone", "no database"])
+@pytest.mark.parametrize("harm", ["a record changed", "a record gone", "no database", "a record of something else"])
 def test_a_damaged_journal_is_said_to_be_and_hides_no_other_job(site: Site, harm: str) -> None:
     job, _ = site.running(0.6)
     sound, _ = site.running(0.6)
     file = site.made.service.places.run(job.id) / "journal.db"
     if harm == "no database":
         file.write_bytes(b"not a database" * 1000)
+    elif harm == "a record of something else":
+        with closing(SqlJournal(file, job.id, must_exist=True)) as journal:
+            suggested = b'{"type":"Suggested","trial":"t-00000","config":5}'
+            body = b'{"at_s":1.0,"events":[],"decisions":[%s],"commands":[]}' % suggested
+            journal.append(len(list(journal.read())), body)
     else:
         change = "DELETE FROM records" if harm == "a record gone" else "UPDATE records SET body = x'00'"
         with sqlite3.connect(file) as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import CheckFunction
 from schemathesis.specs.openapi.checks import (
@@ -23,6 +24,7 @@ from tests.service.made_jobs import Made, populate, simulated
 from elastune.messages import Record, TrialCheckpointed
 from elastune.results import checkpoint_store
 from elastune.service.app import create_app
+from elastune.tuner import Tuner
 
 CHECKS: list[CheckFunction] = [
     schemathesis.checks.not_a_server_error,
@@ -32,9 +34,24 @@ CHECKS: list[CheckFunction] = [
 ]
 
 
+EXPERIMENT: dict[str, Any] = {
+    "trainable": "package.module:train",
+    "space": {"x": {"uniform": [0, 1]}},
+    "metric": "loss",
+    "algorithm": {"FIFO": {"n": 2, "R": 2}},
+}
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = [name for name in inspect.signature(Tuner).parameters if name != "trainable"]
+
+
 @dataclass
 class Described:
     schema: Any
+    headers: dict[str, str]
     known: list[dict[str, str]]
     """What is there, by the names that paths have for it."""
 
@@ -47,10 +64,11 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Described]:
     job = made.job("a")
     saved_by(made, job.id)
     schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(made.service))
-    schema.config.update(headers={"Authorization": f"Bearer {token}"})
+    headers = {"Authorization": f"Bearer {token}"}
+    schema.config.update(headers=headers)
     there = [job, *(jobs[name] for name in ("running", "planned", "seed 0", "queued"))]
     known = [{"job": each.id, "trial": f"{each.name}-00000", "experiment": "exp-7c1", "tenant": "a"} for each in there]
-    yield Described(schema, known)
+    yield Described(schema, headers, known)
     made.service.database.close()
 
 
@@ -90,3 +108,21 @@ def test_every_answer_is_as_it_is_described(described: Described) -> None:
     assert len(tried) >= 25
     unread = [name for name, answers in tried.items() if name.startswith("GET") and not answers[200]]
     assert not unread, f"nothing was read from {unread}"
+
+
+@pytest.mark.slow
+def test_an_experiment_that_is_good_but_for_a_field_is_taken_or_refused(described: Described) -> None:
+    """What is made up as a whole is refused for the first thing that is missing, and what comes after is not tried."""
+    answers: Counter[int] = Counter()
+    operation = described.schema["/api/v1/jobs"]["POST"]
+
+    @given(st.sampled_from(FIELDS), VALUES, st.none() | st.integers(1, 3))
+    @example("seed", None, 2)
+    @settings(max_examples=100, deadline=None)
+    def holds(field: str, value: Any, seeds: int | None) -> None:
+        body = {"spec": {**EXPERIMENT, field: value}, "seeds": seeds}
+        case = operation.Case(body=body, media_type="application/json", headers=described.headers)
+        answers[case.call_and_validate(checks=CHECKS).status_code] += 1
+
+    holds()
+    assert answers.keys() == {201, 422}

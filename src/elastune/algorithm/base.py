@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import reprlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -71,6 +73,8 @@ class Actions(msgspec.Struct, frozen=True, gc=False):
 
 
 NOTHING = Actions()
+DEEPEST = 100
+"""So deep a configuration may be nested: nobody writes more, and one that holds itself has no end."""
 
 
 @dataclass(slots=True)
@@ -127,20 +131,55 @@ class TrialSource:
         return trial
 
     def _suggest(self) -> Config | None:
-        config = self.searcher.suggest()
-        try:
-            msgspec.json.encode(config)
-        except TypeError as error:
-            raise SpecError(
-                f"{type(self.searcher).__name__} suggested {config!r}: must be a dict of plain Python values: {error}"
-            ) from None
+        suggested = self.searcher.suggest()
+        if suggested is None:
+            return None
+        if not isinstance(suggested, dict):
+            raise self._refused(suggested, "")
+        config: Config = self._plain(suggested, "")
         return config
+
+    def _plain(self, value: object, name: str, depth: int = 0) -> Any:
+        """A copy of what JSON holds as it is: what is recorded must be what a trial trains with."""
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str) and _is_text(value):
+            return str.__str__(value)
+        if isinstance(value, int) and -(2**63) <= value < 2**64:
+            return int(value)
+        if isinstance(value, float) and math.isfinite(value):
+            return float(value)
+        if isinstance(value, list | tuple) and depth < DEEPEST:
+            return [self._plain(item, f"{name}.{i}", depth + 1) for i, item in enumerate(value)]
+        if isinstance(value, dict) and depth < DEEPEST and all(isinstance(key, str) and _is_text(key) for key in value):
+            return {key: self._plain(item, f"{name}.{key}", depth + 1) for key, item in value.items()}
+        raise self._refused(value, name)
+
+    def _refused(self, value: object, name: str) -> SpecError:
+        place = f" as {name[1:81]!r}" if name else ""
+        return SpecError(
+            f"searcher {type(self.searcher).__name__} suggested {_shown(value)}{place}: a configuration is a dict "
+            "whose names are texts, and it holds None, bool, int of 64 bits, finite float, str, list and dict, at most "
+            f"{DEEPEST} deep"
+        )
 
     def observe(
         self, trial: str, config: Config, iteration: int, value: float | None, final: bool, trains: bool = False
     ) -> None:
         if trial in self._numbers:
             self.searcher.observe(Result(self._numbers[trial], config, iteration, value, final, trains))
+
+
+def _is_text(value: str) -> bool:
+    """Half of a surrogate pair is none, and cannot be written down."""
+    return not any("\ud800" <= char <= "\udfff" for char in value)
+
+
+def _shown(value: object) -> str:
+    try:
+        return reprlib.repr(value)
+    except Exception:  # a number with too many digits, or code of the user
+        return f"a {type(value).__name__}"
 
 
 class Algorithm(ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING
 
 from elastune.errors import SpecError, did_you_mean
@@ -29,11 +30,13 @@ __all__ = [
 
 
 def make_searcher(
-    value: str | Searcher | BaseSampler | HPOAlgorithm | type[HPOAlgorithm], parallel: int = 1
+    value: str | Searcher | type[Searcher] | BaseSampler | HPOAlgorithm | type[HPOAlgorithm], parallel: int = 1
 ) -> Searcher:
-    """The searcher that a name, an Optuna sampler, a searcher or an HPO algorithm of Ultron stands for; its `setup` is
-    still to be called. `parallel` is how many trials run at once.
+    """The searcher that a name, an Optuna sampler, a searcher, its class or an HPO algorithm of Ultron stands for; its
+    `setup` is still to be called. `parallel` is how many trials run at once.
     """
+    if inspect.isclass(value) and issubclass(value, Searcher):
+        return _made(value)
     if isinstance(value, Searcher):
         return value
     if isinstance(value, str):
@@ -45,9 +48,19 @@ def make_searcher(
     if isinstance(value, BaseSampler):
         return OptunaSearcher(value)
     raise SpecError(
-        f"searcher={value!r}: must be a name ({', '.join(NAMES)}), an object of a Searcher class, an Optuna sampler, "
-        "or a class or an object with sample_hyperparameter_candidates(n) and update_state(candidates, scores)"
+        f"searcher={value!r}: must be a name ({', '.join(NAMES)}), a Searcher class or an object of it, an Optuna "
+        "sampler, or a class or an object with sample_hyperparameter_candidates(n) and update_state(candidates, scores)"
     )
+
+
+def _made(kind: type[Searcher]) -> Searcher:
+    try:
+        return kind()
+    except Exception as error:
+        raise SpecError(
+            f"searcher {kind.__name__}: it cannot be made: {type(error).__name__}: {error}; its class must need no "
+            "arguments, or give an object of it"
+        ) from error
 
 
 def _by_name(name: str) -> Searcher:

@@ -46,7 +46,9 @@ class Searcher(ABC):
 
     @abstractmethod
     def suggest(self) -> Config | None:
-        """The next configuration; None if there are no more."""
+        """The next configuration; None if there are no more. It holds what JSON does: None, bool, int of 64 bits,
+        finite float, str, list and dict.
+        """
 
     def ready(self) -> int | None:
         """How many it would suggest before it must learn of those that it has suggested; None: any number. `FIFO` asks

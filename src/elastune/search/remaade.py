@@ -132,7 +132,10 @@ class ReMAADESearcher(Searcher):
 
     def _reward(self, octave: int, loss: float) -> float:
         """R(x): the rank among the last results of trials that trained about as long."""
-        return float(np.sign(np.array(self._losses[octave]) - loss).mean()) if math.isfinite(loss) else WORST
+        if not math.isfinite(loss):
+            return WORST
+        others = np.array(self._losses[octave])
+        return (int((others > loss).sum()) - int((others < loss).sum())) / len(others)
 
     def _learn(self) -> None:
         """A step along the gradient of R(x) log p(x) + β H."""

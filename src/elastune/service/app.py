@@ -23,7 +23,8 @@ from elastune.service.metrics import metrics_text
 from elastune.service.pages import add_portal
 from elastune.service.read_routes import reads
 from elastune.service.reading import Runs
-from elastune.service.service import OverQuota, Service
+from elastune.service.room import OverQuota
+from elastune.service.service import Service
 from elastune.service.sessions import sessions
 from elastune.service.states import State
 from elastune.service.telling import told, without_places
@@ -134,7 +135,8 @@ def create_tenant(given: s.NewTenant, service: Given, token: Admin) -> s.TenantM
 
 @api.put("/tenants/{tenant}", response_model=s.TenantModel)
 def change_tenant(tenant: s.Name, given: s.QuotaModel, service: Given, token: Admin) -> s.TenantModel:
-    return s.TenantModel.of(service.tenants.change(tenant, given.share, _quota(given)))
+    """Change what is given. What is left out stays as it is, and null takes a limit away."""
+    return s.TenantModel.of(service.tenants.change(tenant, **given.model_dump(exclude_unset=True)))
 
 
 @api.get("/tenants/{tenant}/tokens", response_model=list[s.TokenModel])

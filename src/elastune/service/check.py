@@ -10,6 +10,7 @@ from typing import Any
 from elastune.config_file import is_code, load_experiment
 from elastune.errors import Infeasible, SpecError
 from elastune.service.archive import Limits, unpack
+from elastune.service.drive import SPEC
 from elastune.service.jobs import Submission
 from elastune.ultron_spec import from_ultron, is_ultron
 from elastune.yaml_file import write_yaml
@@ -22,7 +23,6 @@ OURS = {
 """Fields of an experiment that the service decides on."""
 ELSEWHERE = ("provider", "market", "boot")
 """Fields of machines that are not the service's."""
-FILE = "job.yaml"
 DEEPEST = 50
 LONGEST_GRACE_S = 30.0
 """A driver that is told to leave is ended after a minute: by then its trials must have left."""
@@ -71,15 +71,17 @@ def check(given: Mapping[str, Any], code: bytes | None, code_hash: str | None, p
             unpack(code, place, Limits())
             if file.endswith(".py") and not (place / file).is_file():
                 raise SpecError(f"trainable={trainable!r}: there is no {file} in the code")
+            if (place / SPEC).is_dir():
+                raise SpecError(f"the code has a folder {SPEC}: give it another name: the experiment is put there")
         place.mkdir(exist_ok=True)
         _check_inside(spec, place)
         spec = _with_devices(spec)
         # A searcher of the user's own is code: it shows when the job is begun whether it can be used.
-        write_yaml(place / FILE, {**spec, "searcher": None} if is_code(spec.get("searcher")) else spec, "")
+        write_yaml(place / SPEC, {**spec, "searcher": None} if is_code(spec.get("searcher")) else spec, "")
         try:
-            tuner, _ = load_experiment(place / FILE, with_trainable=False)
+            tuner, _ = load_experiment(place / SPEC, with_trainable=False)
         except (SpecError, Infeasible) as error:
-            raise SpecError(str(error).replace(f"{place / FILE}: ", "").replace(f"{place}/", "")) from None
+            raise SpecError(str(error).replace(f"{place / SPEC}: ", "").replace(f"{place}/", "")) from None
         except ArithmeticError as error:
             raise SpecError(f"a number of the experiment is too large to compute with: {error}") from None
     experiment = tuner.experiment

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from elastune.errors import ElastuneError, SpecError
 from elastune.service.database import ServiceDatabase, now
+from elastune.service.room import check_room
 from elastune.service.states import ENDED, FOLLOWS, OPEN, Outcome, State
 from elastune.service.tables import CODES, HISTORY, JOBS
 
@@ -91,7 +92,7 @@ class Submission:
     def specs(self) -> list[Mapping[str, Any]]:
         if self.seeds is None:
             return [self.spec]
-        first = int(self.spec.get("seed", 0))
+        first = int(self.spec.get("seed") or 0)
         return [{**self.spec, "seed": first + number} for number in range(self.seeds)]
 
 
@@ -110,19 +111,22 @@ class Jobs:
 
     def submit(self, tenant: str, submission: Submission, key: str | None = None) -> tuple[Job, bool]:
         """The job, and whether it is new: with the same key the same submission is the same job. With `seeds` there are
-        as many jobs, accepted all or none, and this is the first of them.
+        as many jobs, accepted all or none, and this is the first of them. Their specifications are stored: without room
+        for them it raises OverQuota.
         """
         if key is not None and not 0 < len(key) <= LONGEST_KEY:
             raise SpecError(f"Idempotency-Key: has {len(key)} characters: must have 1 to {LONGEST_KEY}")
+        specs = [(spec, len(json.dumps(spec))) for spec in submission.specs()]
         with self.database.write() as connection:
             if key is not None and (known := _known(connection, tenant, key, submission.digest)) is not None:
                 return known, False
+            check_room(connection, tenant, sum(size for _, size in specs))
             if submission.code is not None:
                 use_code(connection, tenant, submission.code)
             experiment = None if submission.seeds is None else f"{submission.name}-{secrets.token_hex(4)}"
             made = [
-                _insert(connection, tenant, submission, spec, experiment, key if number == 0 else None)
-                for number, spec in enumerate(submission.specs())
+                _insert(connection, tenant, submission, spec, spec_bytes, experiment, key if number == 0 else None)
+                for number, (spec, spec_bytes) in enumerate(specs)
             ]
             return self._get(connection, made[0]), True
 
@@ -251,6 +255,7 @@ def _insert(
     tenant: str,
     submission: Submission,
     spec: Mapping[str, Any],
+    spec_bytes: int,
     experiment: str | None,
     key: str | None,
 ) -> str:
@@ -260,7 +265,7 @@ def _insert(
         **{"id": job, "tenant": tenant, "spec": spec, "experiment": experiment, "key": key},
         **{"digest": submission.digest, "state": "accepted", "reason": "", "cancelled": False},
         **{"attempt": 0, "put_offs": 0, "failures": 0, "not_before": 0.0, "owned_until": 0.0, "summary": {}},
-        **{"rerun": submission.rerun, "spec_bytes": len(json.dumps(spec)), "stored_bytes": 0, "created_at": at},
+        **{"rerun": submission.rerun, "spec_bytes": spec_bytes, "stored_bytes": 0, "created_at": at},
     }
     connection.execute(sa.insert(JOBS), values)
     _note(connection, job, at)

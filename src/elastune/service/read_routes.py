@@ -143,9 +143,12 @@ def learning_curves(
 @reads.get("/jobs/{job}/best", response_model=s.Best)
 def get_best(job: JobId, service: Given, token: Reader, runs: Views) -> s.Best:
     """The best configuration so far."""
-    best = runs.read(service.jobs.get(job, token.tenant), views.best)
+    found = service.jobs.get(job, token.tenant)
+    best = runs.read(found, views.best)
+    if best is None and found.ended:
+        raise Refused(404, f"job {job!r} has ended without a best trial: {found.reason}")
     if best is None:
-        raise Refused(404, f"no trial of job {job!r} has reported yet")
+        raise Refused(404, f"no trial of job {job!r} has reported a finite value yet")
     return best
 
 

@@ -19,6 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from elastune.errors import JournalDamaged, StorageError
 from elastune.messages import decode_record
 from elastune.record.journal import SqlJournal
@@ -94,7 +96,7 @@ class Runs:
                             reading.records += 1
                     if len(piece) == _PIECE:
                         time.sleep(_PAUSE_S)  # lets others have a turn
-        except JournalDamaged as error:
+        except (JournalDamaged, msgspec.DecodeError) as error:
             raise JournalDamaged(
                 f"the journal of job {job!r} is damaged after its first {reading.records} records: "
                 "ask an administrator to restore it from a backup, or run the job again"

@@ -9,23 +9,20 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from elastune.errors import ElastuneError, SpecError
+from elastune.errors import SpecError
 from elastune.service.archive import check_archive, code_hash
 from elastune.service.check import check, check_text
 from elastune.service.database import ServiceDatabase, now
 from elastune.service.jobs import Conflict, Job, Jobs, digest_of, use_code
 from elastune.service.limiter import spent_this_month_usd
 from elastune.service.places import Places
+from elastune.service.room import OverQuota, check_room, stored_bytes
 from elastune.service.supervisor import Supervisor
-from elastune.service.tables import CODES, GRANTS, JOBS, KEPT, REPLICAS
+from elastune.service.tables import CODES, GRANTS, JOBS
 from elastune.service.tenants import Tenants
 
 MOST_SEEDS_BYTES = 16_000_000
 """Every job of an experiment has a copy of its specification."""
-
-
-class OverQuota(ElastuneError):
-    """A quota of the tenant does not allow it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +47,14 @@ class Service:
         if known and self.places.has_archive(tenant, code):
             return code
         if not known:
-            self._check_room(tenant, len(data))
+            with self.database.read() as reading:
+                check_room(reading, tenant, len(data))
         check_archive(data)
         self.places.save_archive(tenant, code, data)
         with self.database.write() as connection:
             if connection.execute(sa.select(CODES.c.hash).where(mine, CODES.c.hash == code)).first() is None:
                 try:
-                    self._check_room(tenant, len(data), connection)  # others may have been faster
+                    check_room(connection, tenant, len(data))  # others may have been faster
                 except OverQuota:
                     self.places.remove_archive(tenant, code)  # here, where nobody else can say that he has stored it
                     raise
@@ -86,7 +84,6 @@ class Service:
                 use_code(connection, tenant, code)
             data = self.places.load_archive(tenant, code)
         submission = replace(check(spec, data, code, priority), seeds=seeds, digest=digest, rerun=rerun)
-        self._check_room(tenant)
         submitted = self.jobs.submit(tenant, submission, key)
         self._wake()
         return submitted
@@ -120,33 +117,10 @@ class Service:
             return Used(
                 number(sa.select(sa.func.count()).select_from(GRANTS).where(*held)),
                 number(sa.select(sa.func.count()).select_from(JOBS).where(*running)),
-                _stored_bytes(connection, tenant),
+                stored_bytes(connection, tenant),
                 spent_this_month_usd(connection, tenant, now(connection)),
-            )
-
-    def _check_room(self, tenant: str, new_bytes: int = 0, connection: sa.Connection | None = None) -> None:
-        limit = self.tenants.get(tenant).quota.max_storage_bytes
-        if limit is None:
-            return
-        if connection is None:
-            with self.database.read() as reading:
-                stored = _stored_bytes(reading, tenant)
-        else:
-            stored = _stored_bytes(connection, tenant)
-        if stored + new_bytes > limit:
-            raise OverQuota(
-                f"tenant {tenant!r} has stored {stored:,} bytes, {new_bytes:,} would come on top, and its quota is "
-                f"{limit:,}: delete jobs that you do not need (`elastune delete JOB`), or ask for more room"
             )
 
     def _wake(self) -> None:
         if self.supervisor is not None:
             self.supervisor.wake()
-
-
-def _stored_bytes(connection: sa.Connection, tenant: str) -> int:
-    code = sa.select(sa.func.sum(CODES.c.bytes)).where(CODES.c.tenant == tenant)
-    runs = sa.select(sa.func.sum(JOBS.c.stored_bytes + JOBS.c.spec_bytes)).where(JOBS.c.tenant == tenant)
-    served = KEPT.c.pool.in_(sa.select(REPLICAS.c.pool))
-    kept = sa.select(sa.func.sum(KEPT.c.bytes)).where(KEPT.c.tenant == tenant, served)
-    return sum(int(connection.execute(query).scalar() or 0) for query in (code, runs, kept))

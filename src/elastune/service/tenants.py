@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -75,11 +75,14 @@ class Tenants:
             connection.execute(sa.insert(TENANTS), values)
         return self.get(tenant)
 
-    def change(self, tenant: str, share: float, quota: Quota) -> Tenant:
-        _check(share, quota)
-        with self._database.write() as connection:
-            values = {"share": share, **_columns(quota)}
-            connection.execute(sa.update(TENANTS).where(TENANTS.c.id == tenant).values(values))
+    def change(self, tenant: str, **given: Any) -> Tenant:
+        """Its share or limits, by name. What is not given stays as it is, and None takes a limit away."""
+        known = self.get(tenant)
+        limits = {name: value for name, value in given.items() if name != "share"}
+        _check(given.get("share", known.share), replace(known.quota, **limits))
+        if given:
+            with self._database.write() as connection:
+                connection.execute(sa.update(TENANTS).where(TENANTS.c.id == tenant).values(given))
         return self.get(tenant)
 
     def get(self, tenant: str) -> Tenant:

@@ -85,6 +85,18 @@ def test_a_worker_that_will_not_leave_its_trial_is_killed_before_it_keeps_anothe
     assert warned.trial == "t" and "catch BaseException around report()" in warned.text
 
 
+def test_what_kills_every_worker_that_is_told_of_it_is_the_fault_of_the_trial(drive: Drive) -> None:
+    driver = drive(lambda config: et.report({"loss": 1.0}), devices=1)
+    driver.start(slots(0), until=1, trial="before")
+    driver.until(m.TrialPaused)
+    faults = []
+    for attempt in (1, 2):
+        # No worker can read that.
+        driver.start(slots(0), until=1, attempt=attempt, config={1: 2})  # type: ignore[dict-item]
+        faults.append(driver.until(m.TrialLost).fault)
+    assert faults == [False, True], "the first worker may have died of the trial before"
+
+
 def process_ids(config: Mapping[str, Any]) -> None:
     kept.append(bytearray(int(config.get("leak", 0))))
     kept[-1][::4096] = b"x" * len(kept[-1][::4096])

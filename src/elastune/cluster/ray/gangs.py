@@ -184,10 +184,10 @@ class Gangs:
     # --------------------------------------------------------------------------------------------------------- endings
 
     def broken(self, host: Host) -> None:
-        """A worker has died."""
+        """A worker has died. One that has not answered may have died of the trial before, if there was one."""
         gang = self._at.get(host.slot)
         if gang is not None and host in gang.members:
-            self._lose(gang, "its worker process died", fault=host.answered)
+            self._lose(gang, "its worker process died", fault=host.answered or host.begun is None)
         else:
             self._world.replace(host)
 
