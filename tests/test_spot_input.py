@@ -125,12 +125,21 @@ def test_what_a_model_cannot_be_asked_about_is_refused_before_the_run(tmp_path: 
 
 def test_a_deadline_is_not_promised_where_it_cannot_be(tmp_path: Path) -> None:
     said = refused(tmp_path, {"revocation": None}, algorithm={"ASHA": {"n": 9, "r": 1, "R": 9}}, deadline="1h")
+    assert "which a deadline implies unless another is given" in said
     assert "ASHA does not say before the run how much it trains" in said
     only_spot = {"revocation": None, "on_demand": False}
     assert "on_demand=False: a deadline is kept" in refused(tmp_path, only_spot, deadline="1h")
     result = simulated(tmp_path, {"revocation": None, "boot": "60s"}, deadline="40s")
     assert result.exit_code == 3 and "deadline=40s: a machine takes 1m to boot" in result.output
     result = simulated(tmp_path, {**only_spot, "policy": "cheapest-step"}, deadline="1h")
+    assert result.exit_code == 0, result.output
+
+
+def test_a_model_that_the_policy_of_a_deadline_would_not_ask_is_refused(tmp_path: Path) -> None:
+    for model in ("boosted", "nofile_at_all"):
+        said = refused(tmp_path, {"revocation": model}, deadline="10h")
+        assert f"revocation={model!r}: policy='never-late', which a deadline implies, asks no model" in said
+    result = simulated(tmp_path, {"types": {"a": {"price": 1}}, "prices": "good.csv"}, deadline="10h")
     assert result.exit_code == 0, result.output
 
 

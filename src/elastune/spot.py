@@ -40,15 +40,16 @@ class Spot:
 
     `policy` is "cheapest-step" (SpotTune: each trial has the machine on which its next step should cost least; usual
     without a deadline) or "never-late" (the deadline is kept whatever the market does). `revocation` is a model that
-    `elastune revocation train` has made, or the name of one to be trained on what is past when the run begins; None:
-    machines are chosen by price alone. `pace` plays the market so many times as fast, to rehearse days in minutes.
+    `elastune revocation train` has made, or the name of one to be trained on what is past when the run begins; "auto":
+    "boosted", where the policy asks one, which "never-late" does not; None: machines are chosen by price alone. `pace`
+    plays the market so many times as fast, to rehearse days in minutes.
     """
 
     types: Sequence[str] | Mapping[str, Mapping[str, Any]] = USUAL_TYPES
     prices: str | Path | Prices | None = None
     begin: str | datetime | None = None
     policy: Literal["cheapest-step", "never-late"] | None = None
-    revocation: str | Path | None = "boosted"
+    revocation: str | Path | None = "auto"
     on_demand: bool = True
     notice: str | float = "2m"
     refund: bool = False
@@ -110,6 +111,11 @@ class Spot:
 
             if limits.deadline_s is None:
                 raise SpecError("policy='never-late' without a deadline: give one, or take 'cheapest-step'")
+            if self.revocation not in ("auto", None):
+                raise SpecError(
+                    f"revocation={str(self.revocation)!r}: policy='never-late', which a deadline implies, asks no "
+                    "model: leave it out, or take policy='cheapest-step', which promises no deadline"
+                )
             if not self.on_demand:
                 raise SpecError(
                     "on_demand=False: a deadline is kept with on-demand machines: leave it out, or take "
@@ -118,9 +124,9 @@ class Spot:
             stages = algorithm.stages()
             if stages is None:
                 raise SpecError(
-                    f"policy='never-late': {type(algorithm).__name__} does not say before the run how much it trains, "
-                    "so no deadline can be promised: take SuccessiveHalving, Hyperband, SpotTune, FIFO(n, R) or "
-                    "policy='cheapest-step'"
+                    "policy='never-late', which a deadline implies unless another is given: "
+                    f"{type(algorithm).__name__} does not say before the run how much it trains, so no deadline can be "
+                    "promised: take SuccessiveHalving, Hyperband, SpotTune, FIFO(n, R) or policy='cheapest-step'"
                 )
             boot_s = self.cloud.boot_s / self.cloud.pace
             if limits.deadline_s <= boot_s:
@@ -199,10 +205,11 @@ class Spot:
 
         prices = self.cloud.prices
         assert prices is not None
-        if isinstance(self.revocation, str) and self.revocation in MODELS:
-            model = model_class(self.revocation).fit(prices, self.cloud.begin_unix_s, self.seed)
+        name = "boosted" if self.revocation == "auto" else self.revocation
+        if isinstance(name, str) and name in MODELS:
+            model = model_class(name).fit(prices, self.cloud.begin_unix_s, self.seed)
         else:
-            model = load_revocation(Path(self.revocation), prices)
+            model = load_revocation(Path(name), prices)
         self._check_asked(model, prices)
         return model
 
