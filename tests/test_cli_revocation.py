@@ -31,8 +31,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["revocation", *arguments], env={"COLUMNS": "200"})
+def call(*arguments: str, width: str = "200") -> Result:
+    return CliRunner().invoke(main, ["revocation", *arguments], env={"COLUMNS": width})
 
 
 def refused(*arguments: str) -> str:
@@ -47,6 +47,9 @@ def test_models_are_judged_by_what_came_after_their_training(folder: Path) -> No
     shown = call("evaluate", prices, *models, "--plot", str(folder / "plots"))
     assert shown.exit_code == 0, shown.output
     assert MARKET in shown.stdout and "calibration error" in shown.stdout
+    narrow = call("evaluate", prices, *models, width="80").stdout
+    assert narrow.count(MARKET) == 3 and "…" not in narrow
+    assert max(map(len, narrow.splitlines())) <= 80
     assert (folder / "plots" / "calibration.png").stat().st_size > 1000
     said = json.loads(call("evaluate", prices, *models, "--json").stdout)["models"]
     assert list(said) == models

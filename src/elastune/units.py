@@ -17,6 +17,8 @@ _MONEY = re.compile(rf"\$?\s*([0-9]{{1,3}}(?:,[0-9]{{3}})+(?:\.[0-9]+)?|{_NUMBER
 _DEVICE_TIME = re.compile(rf"({_NUMBER})\s*device[- ](hours?|minutes?|seconds?)")
 _UNITS_BYTES = {"b": 1.0, **{f"{unit}b": 1000.0**i for i, unit in enumerate("kmgt", 1)}}
 _UNITS_BYTES |= {f"{unit}ib": 1024.0**i for i, unit in enumerate("kmgt", 1)}
+DEAREST_USD = 1e6
+"""An hour of nothing that trains costs more: it is a slip."""
 _NOTHING = 1e-6  # seconds or dollars: so much is left by rounding
 _SIZE = re.compile(rf"({_NUMBER})\s*({'|'.join(_UNITS_BYTES)})?")
 

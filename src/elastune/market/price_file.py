@@ -28,6 +28,7 @@ import numpy as np
 
 from elastune.errors import SpecError, did_you_mean
 from elastune.market.prices import Floats, Prices, PriceSeries, market_name, sorted_series, split_market
+from elastune.units import DEAREST_USD
 
 LINUX = "Linux/UNIX"
 COLUMNS = ("timestamp", "availability_zone", "instance_type", "product", "price_usd_h")
@@ -228,6 +229,10 @@ def _series(path: Path, place: str, key: Key, records: _Records) -> tuple[PriceS
     kind, zone, _ = key
     if not kind or "/" in kind:
         raise SpecError(f"{path}, {place} {records.places[0]}: instance_type {kind!r}: must be a name such as m5.large")
+    if not zone:
+        raise SpecError(
+            f"{path}, {place} {records.places[0]}: availability_zone is empty: name one, such as us-east-1a"
+        )
     times, prices = _times(path, place, records), _prices(path, place, records)
     return sorted_series(market_name(kind, zone), times, prices)
 
@@ -255,8 +260,9 @@ def _prices(path: Path, place: str, records: _Records) -> Floats:
             found[i] = price = float(text)
         except ValueError:
             price = math.nan
-        if not 0 < price < math.inf:
+        if not 0 < price <= DEAREST_USD:
             raise SpecError(
-                f"{path}, {place} {records.places[i]}: price {text!r}: must be dollars per hour, greater than 0"
+                f"{path}, {place} {records.places[i]}: price {text!r}: must be dollars per hour, greater than 0 and at "
+                f"most {DEAREST_USD:.0f}"
             )
     return found
