@@ -397,6 +397,7 @@ class Unpicklable(et.FIFO):
         ({"checkpoint_every": "often"}, "checkpoint_every='often'", "duration of at least 0"),
         ({"budget": "much", "price": 1}, "budget='much'", "\\$20"),
         ({"budget": "$5", "price": "cheap"}, "price='cheap'", "\\$20"),
+        ({"price": 1e308}, "price=1e\\+308", "at most \\$1,000,000 an hour"),
         ({"budget": "$5"}, "budget='\\$5'", "give price="),
         ({"algorithm": et.ASHA(None, 1, 9)}, "ASHA\\(n=None\\)", "give n, a deadline or a budget"),
         ({"algorithm": et.BOHB(9)}, "BOHB\\(n=None\\)", "give n, a deadline or a budget"),

@@ -54,6 +54,14 @@ def parse_money(value: object, name: str = "amount", zero: bool = False) -> floa
     return _positive(number, f'{name}={value!r}: must be {wanted} US dollars such as "$20" or "20 USD"')
 
 
+def parse_hourly_price(value: object, name: str = "price", zero: bool = False) -> float:
+    """US dollars per hour, written as `parse_money` reads them."""
+    usd = parse_money(value, name, zero)
+    if usd > DEAREST_USD:
+        raise SpecError(f"{name}={value!r}: must be at most ${DEAREST_USD:,.0f} an hour")
+    return usd
+
+
 def parse_device_time(value: object, name: str = "amount") -> float | None:
     """Seconds of devices of "80 device-minutes" or "2 device-hours"; None for what is no such thing."""
     if isinstance(value, str) and (found := _DEVICE_TIME.fullmatch(value.strip().lower())):

@@ -229,10 +229,6 @@ def _series(path: Path, place: str, key: Key, records: _Records) -> tuple[PriceS
     kind, zone, _ = key
     if not kind or "/" in kind:
         raise SpecError(f"{path}, {place} {records.places[0]}: instance_type {kind!r}: must be a name such as m5.large")
-    if not zone:
-        raise SpecError(
-            f"{path}, {place} {records.places[0]}: availability_zone is empty: name one, such as us-east-1a"
-        )
     times, prices = _times(path, place, records), _prices(path, place, records)
     return sorted_series(market_name(kind, zone), times, prices)
 
