@@ -31,8 +31,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["revocation", *arguments], env={"COLUMNS": "200"})
+def call(*arguments: str, width: str = "200") -> Result:
+    return CliRunner().invoke(main, ["revocation", *arguments], env={"COLUMNS": width})
 
 
 def refused(*arguments: str) -> str:
@@ -47,6 +47,9 @@ def test_models_are_judged_by_what_came_after_their_training(folder: Path) -> No
     shown = call("evaluate", prices, *models, "--plot", str(folder / "plots"))
     assert shown.exit_code == 0, shown.output
     assert MARKET in shown.stdout and "calibration error" in shown.stdout
+    narrow = call("evaluate", prices, *models, width="80").stdout
+    assert narrow.count(MARKET) == 3 and "…" not in narrow
+    assert max(map(len, narrow.splitlines())) <= 80
     assert (folder / "plots" / "calibration.png").stat().st_size > 1000
     said = json.loads(call("evaluate", prices, *models, "--json").stdout)["models"]
     assert list(said) == models
@@ -86,7 +89,9 @@ def test_bad_input_is_explained(folder: Path, tmp_path: Path) -> None:
     assert "is no model" in refused("evaluate", prices, prices)
     asked = ("predict", prices, model, "--market", MARKET)
     assert "max-price='free'" in refused(*asked, "--max-price", "free")
-    assert "an hour of" in refused(*asked, "--max-price", "1", "--at", "2016-02-29")
+    for at in ("2016-02-29", "2016-03-08"):
+        said = refused(*asked, "--max-price", "1", "--at", at)
+        assert f"at='{at}': must be between 2016-02-29 " in said and "they end on 2016-03-0" in said
     assert "no prices of it" in refused("predict", prices, model, "--market", "x/y", "--max-price", "1")
 
 
@@ -94,3 +99,12 @@ def test_prices_that_end_with_the_training_leave_nothing_to_judge_by(folder: Pat
     prices, save = str(folder / "prices.csv"), str(tmp_path / "m")
     assert call("train", prices, "--model", "logistic", "--save", save).exit_code == 0
     assert "train on less with --until" in refused("evaluate", prices, save)
+    assert "the prices end on 2016-03-0" in refused("evaluate", prices, save)
+
+
+def test_a_model_is_trained_on_a_long_gap_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    prices, rows = tmp_path / "gap.csv", ["timestamp,availability_zone,instance_type,price_usd_h"]
+    rows += [f"{date}T00:02:05Z,us-1a,m5.xlarge,0.05" for date in ("2024-01-13", "2024-01-14", "2024-03-14")]
+    prices.write_text("\n".join(rows))
+    assert call("train", str(prices), "--model", "logistic", "--save", str(tmp_path / "m")).exit_code == 0
+    assert "the longest is m5.xlarge/us-1a from 2024-01-14 00:02 to 2024-03-14 00:02" in caplog.text

@@ -220,6 +220,14 @@ def test_a_domain_that_cannot_be_is_refused_where_it_is_made(make: Callable[[], 
         ({"a": math.nan}, r"space\.a=nan: a configuration holds"),
         ({"a": [1, {2}]}, r"space\.a\.1=\{2\}: a configuration holds"),
         ({"lr": {"logunifrom": [1e-4, 0.1]}}, "space.lr: unknown domain 'logunifrom': did you mean 'loguniform'"),
+        ({"x": {"int": [1, 5]}}, "space.x: unknown domain 'int': take randint or lograndint, whose end is excluded"),
+        ({"x": {"int": [5]}}, "unknown domain 'int'"),
+        ({"x": {"categorical": ["a", "b"]}}, "unknown domain 'categorical': take choice; allowed: uniform, "),
+        ({"x": {"normal": [0, 1]}}, "unknown domain 'normal': there is no normal distribution"),
+        ({"x": {"qrandint": (1, 9, 2)}}, "unknown domain 'qrandint': take randint, .* or quniform"),
+        ({"x": {"one_of": ["a", "b"]}}, "unknown domain 'one_of': .*constant list, write {one_of: {choice: "),
+        ({"m": {"n": 1, "x": {"sizes": [[3, 3], [5, 5]]}}}, "space.m.x: unknown domain 'sizes'"),
+        ({"x": {"choice": [{"sizes": [64, 32]}]}}, "space.x: choice option 0: unknown domain 'sizes'"),
         ({"lr": {"loguniform": [0, 1]}}, r"space.lr: loguniform\(0, 1\): low must be above 0"),
         ({"lr": {"uniform": [0, 1, 2]}}, r"space.lr: uniform: \[0, 1, 2\]: must be the list \[low, high\]"),
         ({"lr": {"uniform": [0, 1], "log": True}}, r"space\.lr=\{.*\}: a domain is a mapping with one name"),
@@ -257,8 +265,13 @@ def test_the_form_of_yaml_is_read() -> None:
 
 
 def test_other_dicts_stay_what_they_are() -> None:
-    definition = {"a": {"names": [1, 2]}, "b": {"choices": "x", "log": True}, "choice": [1, 2]}
+    definition = {"a": {"names": [1]}, "b": {"choices": "x", "log": True}, "choice": [1, 2], "c": {"d": [1, 2], "e": 3}}
     assert Space(definition).sample(random.Random(0)) == definition
+
+
+def test_a_list_with_a_domain_in_it_may_stand_alone_in_a_nested_space() -> None:
+    space = Space({"model": {"widths": [{"randint": [1, 2]}, 64]}, "data": {"crop": {"choice": [[224, 224]]}}})
+    assert space.sample(random.Random(0)) == {"model": {"widths": [1, 64]}, "data": {"crop": [224, 224]}}
 
 
 def test_a_configuration_outside_the_space_has_no_answers() -> None:

@@ -21,12 +21,18 @@ GOOD = ROWS + "".join(f"2016-03-{day:02d}T00:00:00Z,z,a,0.{day:02d}\n" for day i
 CASES: dict[str, tuple[Any, str]] = {
     "another market": ("spott", "did you mean 'spot'"),
     "an unknown field": ({"type": ["m5.xlarge"]}, "did you mean 'types'"),
-    "no types": ({"types": []}, "types=[]"),
+    "no types": ({"types": []}, "types=[]: must be a list of at least one"),
     "one type as a text": ({"types": "m5.xlarge"}, "types='m5.xlarge'"),
     "a type that is not in the catalog": ({"types": ["m5.xlargo"]}, "did you mean 'm5.xlarge'"),
     "a price that is none": ({"types": {"a": {"price": "cheap"}}}, "types.a.price='cheap'"),
-    "an unknown field of a type": ({"types": {"a": {"cost": 1}}}, "price and speed"),
-    "a speed of nothing": ({"types": {"m5.xlarge": {"speed": 0}}}, "speed=0"),
+    "an unknown field of a type": (
+        {"types": {"a": {"prize": 1, "speed": 0}}},
+        "types.a: unknown field 'prize': did you",
+    ),
+    "a type that is no mapping": ({"types": {"a": 1}}, "price and speed"),
+    "a speed of nothing": ({"types": {"m5.xlarge": {"speed": 0}}}, "types.m5.xlarge.speed=0"),
+    "a price that cannot be": ({"types": {"a": {"price": 1e308}}}, "types.a.price=1e+308: must be at most $1,000,000"),
+    "a pace that cannot be": ({"pace": 1e12}, "pace=1000000000000.0: must be at most 1,000,000"),
     "another policy": ({"policy": "cheapest"}, "did you mean 'cheapest-step'"),
     "no file of prices": ({"prices": "none.csv"}, "none.csv"),
     "a type without prices": ({"types": {"b": {"price": 1}}, "prices": "good.csv"}, "'b'"),
@@ -88,6 +94,7 @@ def test_what_the_market_says_itself_is_not_said_again(tmp_path: Path) -> None:
     assert "devices=4" in refused(tmp_path, market, cluster=cluster)
     assert "market and allocator" in refused(tmp_path, market, cluster={"market": market, "allocator": "Fluid"})
     assert "give market.boot" in refused(tmp_path, market, cluster={"market": market, "boot": "90s"})
+    assert "leave it out" in refused(tmp_path, "spot", cluster={"market": "spot", "provider": "here"})
     assert "provider='aws'" in refused(tmp_path, market, cluster={"market": market, "provider": "aws"})
     for name in ("request", "boot", "lifetime", "notice"):
         assert f"{name}_s=90.0: machines are those of" in refused(tmp_path, market, simulation={name: "90s"})
@@ -96,7 +103,8 @@ def test_what_the_market_says_itself_is_not_said_again(tmp_path: Path) -> None:
 
 def test_without_a_model_prices_of_half_an_hour_are_enough(tmp_path: Path) -> None:
     market = {"types": {"a": {"price": 1}}, "prices": "short.csv"}
-    assert "no market has 15 hours" in refused(tmp_path, market)
+    said = refused(tmp_path, market)
+    assert "begin=2016-03-01 00:15: no market has 15 hours" in said and said.endswith("or revocation: null")
     result = simulated(tmp_path, {**market, "revocation": None})
     assert result.exit_code == 0, result.output
 
@@ -125,12 +133,21 @@ def test_what_a_model_cannot_be_asked_about_is_refused_before_the_run(tmp_path: 
 
 def test_a_deadline_is_not_promised_where_it_cannot_be(tmp_path: Path) -> None:
     said = refused(tmp_path, {"revocation": None}, algorithm={"ASHA": {"n": 9, "r": 1, "R": 9}}, deadline="1h")
+    assert "which a deadline implies unless another is given" in said
     assert "ASHA does not say before the run how much it trains" in said
     only_spot = {"revocation": None, "on_demand": False}
     assert "on_demand=False: a deadline is kept" in refused(tmp_path, only_spot, deadline="1h")
     result = simulated(tmp_path, {"revocation": None, "boot": "60s"}, deadline="40s")
     assert result.exit_code == 3 and "deadline=40s: a machine takes 1m to boot" in result.output
     result = simulated(tmp_path, {**only_spot, "policy": "cheapest-step"}, deadline="1h")
+    assert result.exit_code == 0, result.output
+
+
+def test_a_model_that_the_policy_of_a_deadline_would_not_ask_is_refused(tmp_path: Path) -> None:
+    for model in ("boosted", "nofile_at_all"):
+        said = refused(tmp_path, {"revocation": model}, deadline="10h")
+        assert f"revocation={model!r}: policy='never-late', which a deadline implies, asks no model" in said
+    result = simulated(tmp_path, {"types": {"a": {"price": 1}}, "prices": "good.csv"}, deadline="10h")
     assert result.exit_code == 0, result.output
 
 

@@ -236,6 +236,19 @@ class NotANumberAtTheEnd(Synthetic):
         return lambda iteration: {"loss": math.nan if iteration > 1 else 0.5}
 
 
+def test_a_deadline_before_any_report_tells_what_failed_last(tmp_path: Path) -> None:
+    slow, kill = Synthetic("loss", "min", step_s=600.0), Fault(at_s=10.0, kind="kill", target="digits-00000")
+    with pytest.raises(RunFailed) as error:
+        tuner(tmp_path, deadline="40s").simulate(Simulation(slow, faults=[kill]))
+    run, said = tmp_path / "runs" / "digits", str(error.value)
+    assert (
+        "the deadline of 40s is reached before any trial has reported; the last that failed is digits-00000: " in said
+    )
+    assert said.endswith(f"; see: elastune status {run}, elastune logs {run} digits-00000")
+    with pytest.raises(RunFailed, match=r"before any trial has reported$"):
+        tuner(tmp_path, deadline="40s").simulate(Simulation(slow))
+
+
 def test_a_run_whose_trials_have_all_failed_is_an_error_that_names_the_best_before(tmp_path: Path) -> None:
     with pytest.raises(
         RunFailed, match=r"all 4 trials failed; the last: digits-0000.: loss=nan at iteration 2"
@@ -384,6 +397,7 @@ class Unpicklable(et.FIFO):
         ({"checkpoint_every": "often"}, "checkpoint_every='often'", "duration of at least 0"),
         ({"budget": "much", "price": 1}, "budget='much'", "\\$20"),
         ({"budget": "$5", "price": "cheap"}, "price='cheap'", "\\$20"),
+        ({"price": 1e308}, "price=1e\\+308", "at most \\$1,000,000 an hour"),
         ({"budget": "$5"}, "budget='\\$5'", "give price="),
         ({"algorithm": et.ASHA(None, 1, 9)}, "ASHA\\(n=None\\)", "give n, a deadline or a budget"),
         ({"algorithm": et.BOHB(9)}, "BOHB\\(n=None\\)", "give n, a deadline or a budget"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,14 @@ from elastune.errors import SpecError
 from elastune.units import parse_money
 
 if TYPE_CHECKING:
+    from elastune.market.prices import Prices
     from elastune.market.synthetic_prices import Style
+
+log = logging.getLogger("elastune")
+
+DAY_S = 86_400.0
+LONG_GAP_S = 7 * DAY_S
+"""Prices change more often: without a record for so long they are more likely missing."""
 
 prices_argument = click.argument("prices", type=click.Path(path_type=Path))
 
@@ -57,6 +65,7 @@ def train_revocation(
     if until_unix_s > end_unix_s:
         end = format_date(end_unix_s)
         raise SpecError(f"until={until!r}: must be at most {end}, where prices end; without it all are used")
+    _warn_of_gaps(prices, known)
     kind.fit(known, until_unix_s, seed).save(file)
     click.echo(f"written to {file}")
 
@@ -104,11 +113,40 @@ def predict_revocation(prices: Path, model: Path, market: str, max_price: str, a
     end_unix_s = max(series.end_unix_s for series in known.values())
     at_unix_s = end_unix_s if at is None else _moment("at", at)
     usd = parse_money(max_price, "max-price")
+    if at is not None:
+        _check_at(at, at_unix_s, known[market].begin_unix_s, end_unix_s)
     probability = load_revocation(model, known).probability(market, usd, at_unix_s)
     if as_json:
         print_json({"market": market, "max_price": usd, "at_unix_s": at_unix_s, "probability": probability})
         return
     click.echo(f"{probability:.1%}")
+
+
+def _warn_of_gaps(file: Path, prices: Prices) -> None:
+    """A model learns from a price that only seems to hold that there are no revocations."""
+    from elastune.market.prices import format_date, gaps
+
+    found = [(market, *gap) for market, series in prices.items() for gap in gaps(series, LONG_GAP_S)]
+    if not found:
+        return
+    market, begin, end = max(found, key=lambda gap: gap[2] - gap[1])
+    log.warning(
+        "%s: %d time%s a market has no record for more than a week, the longest is %s from %s to %s: the price is "
+        "taken to have held; if records are missing, the model takes machines for safer than they are",
+        *(file, len(found), "s" * (len(found) != 1), market, format_date(begin), format_date(end)),
+    )
+
+
+def _check_at(at: str, at_unix_s: float, begin_unix_s: float, end_unix_s: float) -> None:
+    """Refuse a date of which the prices do not tell: a price holds until the next, but not for ever."""
+    from elastune.market.prices import format_date
+
+    first, last = begin_unix_s + 3600.0, end_unix_s + DAY_S
+    if not first <= at_unix_s <= last:
+        raise SpecError(
+            f"at={at!r}: must be between {format_date(first)}, an hour after the first price, and {format_date(last)}, "
+            f"a day after prices end: they end on {format_date(end_unix_s)}"
+        )
 
 
 def _moment(name: str, text: str) -> float:

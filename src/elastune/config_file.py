@@ -192,6 +192,10 @@ def _read(path: Path, known: set[str], algorithm: str) -> tuple[dict[str, Any], 
         fields["planning"] = _planning(fields["planning"], path)
     if "market" in fields:
         fields["market"] = _market(fields["market"], path)
+        if fields["market"] is not None and fields.get("provider") == "here":
+            raise SpecError(
+                f"{path}: cluster: provider='here' and market: machines of a market are always 'local': leave it out"
+            )
     fields.setdefault("name", path.stem)
     return fields, simulation
 

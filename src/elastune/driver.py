@@ -114,7 +114,7 @@ class Driver:
         if view.status == "failed":
             raise RunFailed(f"run {result.path}: {view.reason}{_where(view, result.path)}")
         if not view.bests and view.status != "interrupted":
-            raise RunFailed(f"run {result.path}: {view.reason} before any trial has reported")
+            raise RunFailed(f"run {result.path}: {view.reason} before any trial has reported{_why(view, result.path)}")
         if view.status != "interrupted" and all(best.to_train for best in view.bests.values()):
             raise RunFailed(f"run {result.path}: {view.reason} before the best was trained: {best_text(view)}")
         return result
@@ -377,6 +377,14 @@ def _snapshot_key(experiment: bytes) -> str:
     for source in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())
     return digest.hexdigest()
+
+
+def _why(view: RunView, path: Path) -> str:
+    """What went wrong last in a run that has seen no report, and where there is more."""
+    if not view.last_failure:
+        return ""
+    trial, _ = view.last_failure.split(":", 1)
+    return f"; the last that failed is {view.last_failure}; see: elastune status {path}, elastune logs {path} {trial}"
 
 
 def _where(view: RunView, path: Path) -> str:

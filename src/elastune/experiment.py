@@ -33,7 +33,7 @@ from elastune.saving import SavingRule
 from elastune.search import GridSearcher, HPOAlgorithm, Searcher, make_searcher
 from elastune.space import Space
 from elastune.spec import Limits, Mode, Retention, Settings, Terms, Width, Workers, require_int, to_width
-from elastune.units import parse_device_time, parse_duration, parse_money
+from elastune.units import parse_device_time, parse_duration, parse_hourly_price, parse_money
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -237,7 +237,7 @@ def make_experiment(
     places = max(1, int(machines * devices / width))
     parallel = places if algorithm.max_concurrent is None else min(places, algorithm.max_concurrent)
     chosen = make_searcher(wanted, parallel)
-    price_usd = 0.0 if price is None else parse_money(price, "price", zero=True)
+    price_usd = 0.0 if price is None else parse_hourly_price(price, "price", zero=True)
     boot_s, kind = parse_duration(boot, "boot", zero=True), _provider(provider, boot)
     if plans_itself(algorithm):
         if allocator is not None or width != 1:

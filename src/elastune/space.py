@@ -206,6 +206,20 @@ def grid_search(values: Any) -> Grid:
 _FUNCTIONS: dict[str, Callable[..., Domain]] = {
     make.__name__: make for make in (uniform, loguniform, quniform, randint, lograndint, choice, grid_search)
 }
+_ELSEWHERE_BY_ADVICE = {
+    "take randint or lograndint, whose end is excluded": "int integer suggest_int int_uniform uniformint randrange",
+    "take randint, whose end is excluded, or quniform for steps": "qrandint qlograndint",
+    "take uniform or loguniform": "float double real suggest_float suggest_uniform",
+    "take loguniform": "log_uniform log_uniform_values suggest_loguniform",
+    "take quniform": "discrete_uniform suggest_discrete_uniform q_uniform",
+    "take loguniform, or quniform for steps": "qloguniform",
+    "take choice": "categorical suggest_categorical ordinal values pchoice",
+    "there is no normal distribution: take uniform": "normal randn qnormal qrandn",
+    "there is no normal distribution: take loguniform": "lognormal qlognormal log_normal",
+    "nothing is computed in a space: do that in your training function": "sample_from",
+}
+ELSEWHERE = {name: advice for advice, names in _ELSEWHERE_BY_ADVICE.items() for name in names.split()}
+"""What other libraries call their domains, and what to write here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,9 +324,8 @@ def _parse_domain(node: Mapping[Any, Any], where: str) -> Domain | None:
         return None
     ((key, args),) = node.items()
     if key not in _FUNCTIONS:
-        # {"logunifrom": [1e-4, 0.1]} would pass as a constant, and the mistake show up in the training function.
-        if isinstance(key, str) and isinstance(args, list) and difflib.get_close_matches(key, _FUNCTIONS, cutoff=0.75):
-            raise SpecError(f"{where}: unknown domain {key!r}: {did_you_mean(key, _FUNCTIONS)}")
+        if isinstance(key, str) and isinstance(args, list | tuple):
+            _check_no_domain(key, args, where)
         return None
     function = _FUNCTIONS[key]
     if key in ("choice", "grid_search"):
@@ -326,6 +339,19 @@ def _parse_domain(node: Mapping[Any, Any], where: str) -> Domain | None:
         return function(*args)
     except SpecError as error:
         raise SpecError(f"{where}: {error}") from None
+
+
+def _check_no_domain(key: str, args: Sequence[Any], where: str) -> None:
+    """{"logunifrom": [1e-4, 0.1]} would pass as a constant, and the mistake show up in the training function."""
+    if key in ELSEWHERE:
+        raise SpecError(f"{where}: unknown domain {key!r}: {ELSEWHERE[key]}; allowed: {', '.join(_FUNCTIONS)}")
+    if difflib.get_close_matches(key, _FUNCTIONS, cutoff=0.75):
+        raise SpecError(f"{where}: unknown domain {key!r}: {did_you_mean(key, _FUNCTIONS)}")
+    if len(args) > 1 and not any(_domains(_parse(args, f"{where}.{key}"), "")):
+        raise SpecError(
+            f"{where}: unknown domain {key!r}: {did_you_mean(key, _FUNCTIONS)}; if it is a constant list, write "
+            f"{{{key}: {{choice: [{reprlib.repr(list(args))}]}}}}"
+        )
 
 
 def _number_from_yaml(value: Any) -> Any:

@@ -33,7 +33,9 @@ def require_int(name: str, value: object, lowest: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
         raise SpecError(f"{name}={value!r}: must be a whole number of at least {lowest}")
     if value > LARGEST_INT:
-        raise SpecError(f"{name} has {value.bit_length()} bits: must be at most 2**53")
+        # Python does not write out what has thousands of digits.
+        shown = value if value < 10**30 else f"2**{value.bit_length() - 1} or more"
+        raise SpecError(f"{name}={shown}: must be at most {LARGEST_INT} (2**53)")
 
 
 def require_number(name: str, value: object, *, zero: bool = False) -> None:

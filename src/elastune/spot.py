@@ -16,7 +16,7 @@ from elastune.market.cloud import Kind, PlayedCloud
 from elastune.market.prices import Prices, PriceSeries, format_date, split_market
 from elastune.profile.catalog import catalog
 from elastune.spec import Limits, require_int, require_number
-from elastune.units import format_duration, parse_duration, parse_money
+from elastune.units import format_duration, parse_duration, parse_hourly_price
 
 if TYPE_CHECKING:
     from elastune.market.revocation import Revocation
@@ -25,6 +25,7 @@ POLICIES = ("cheapest-step", "never-late")
 PAST_S, DAYS = 7 * 86_400.0, 21.0
 """So much of a market that is made up is past when the run begins, and so long is it."""
 USUAL_TYPES = ("m5.xlarge", "m5.4xlarge", "c5.4xlarge")
+FASTEST_PACE = 1_000_000
 OF_A_TYPE = {"price", "speed"}
 
 
@@ -40,15 +41,16 @@ class Spot:
 
     `policy` is "cheapest-step" (SpotTune: each trial has the machine on which its next step should cost least; usual
     without a deadline) or "never-late" (the deadline is kept whatever the market does). `revocation` is a model that
-    `elastune revocation train` has made, or the name of one to be trained on what is past when the run begins; None:
-    machines are chosen by price alone. `pace` plays the market so many times as fast, to rehearse days in minutes.
+    `elastune revocation train` has made, or the name of one to be trained on what is past when the run begins; "auto":
+    "boosted", where the policy asks one, which "never-late" does not; None: machines are chosen by price alone. `pace`
+    plays the market so many times as fast, to rehearse days in minutes.
     """
 
     types: Sequence[str] | Mapping[str, Mapping[str, Any]] = USUAL_TYPES
     prices: str | Path | Prices | None = None
     begin: str | datetime | None = None
     policy: Literal["cheapest-step", "never-late"] | None = None
-    revocation: str | Path | None = "boosted"
+    revocation: str | Path | None = "auto"
     on_demand: bool = True
     notice: str | float = "2m"
     refund: bool = False
@@ -58,13 +60,17 @@ class Spot:
 
     def __post_init__(self) -> None:
         if isinstance(self.types, str) or not isinstance(self.types, Sequence | Mapping) or not self.types:
-            raise SpecError(f"types={self.types!r}: must be a list of machine types, such as [m5.xlarge, m5.4xlarge]")
+            raise SpecError(
+                f"types={self.types!r}: must be a list of at least one machine type, such as [m5.xlarge, m5.4xlarge]"
+            )
         if self.policy is not None and self.policy not in POLICIES:
             raise SpecError(f"policy={self.policy!r}: {did_you_mean(str(self.policy), POLICIES)}")
         for name in ("refund", "on_demand"):
             if not isinstance(getattr(self, name), bool):
                 raise SpecError(f"{name}={getattr(self, name)!r}: must be true or false")
         require_number("pace", self.pace)
+        if self.pace > FASTEST_PACE:
+            raise SpecError(f"pace={self.pace!r}: must be at most {FASTEST_PACE:,}: a year in half a minute")
         require_int("seed", self.seed, 0)
         for name in self.types:
             if not isinstance(name, str):
@@ -110,6 +116,11 @@ class Spot:
 
             if limits.deadline_s is None:
                 raise SpecError("policy='never-late' without a deadline: give one, or take 'cheapest-step'")
+            if self.revocation not in ("auto", None):
+                raise SpecError(
+                    f"revocation={str(self.revocation)!r}: policy='never-late', which a deadline implies, asks no "
+                    "model: leave it out, or take policy='cheapest-step', which promises no deadline"
+                )
             if not self.on_demand:
                 raise SpecError(
                     "on_demand=False: a deadline is kept with on-demand machines: leave it out, or take "
@@ -118,9 +129,9 @@ class Spot:
             stages = algorithm.stages()
             if stages is None:
                 raise SpecError(
-                    f"policy='never-late': {type(algorithm).__name__} does not say before the run how much it trains, "
-                    "so no deadline can be promised: take SuccessiveHalving, Hyperband, SpotTune, FIFO(n, R) or "
-                    "policy='cheapest-step'"
+                    "policy='never-late', which a deadline implies unless another is given: "
+                    f"{type(algorithm).__name__} does not say before the run how much it trains, so no deadline can be "
+                    "promised: take SuccessiveHalving, Hyperband, SpotTune, FIFO(n, R) or policy='cheapest-step'"
                 )
             boot_s = self.cloud.boot_s / self.cloud.pace
             if limits.deadline_s <= boot_s:
@@ -140,15 +151,19 @@ class Spot:
         known = next((each for each in catalog() if each.name == kind), None)
         given: Any = self.types[name] if isinstance(self.types, Mapping) else {}
         given = {} if given is None else given
-        if not isinstance(given, Mapping) or not given.keys() <= OF_A_TYPE:
+        if not isinstance(given, Mapping):
             raise SpecError(f"types.{name}={given!r}: must be a mapping with price and speed")
+        if unknown := [key for key in given if key not in OF_A_TYPE]:
+            raise SpecError(f"types.{name}: unknown field {unknown[0]!r}: {did_you_mean(str(unknown[0]), OF_A_TYPE)}")
         if known is None and "price" not in given:
             names = [each.name for each in catalog()]
             raise SpecError(
                 f"types: {name!r} is not in the catalog: say what it costs on demand, {{{name}: {{price: $0.80, speed: "
                 f"16}}}}; {did_you_mean(kind, names)}"
             )
-        price = parse_money(given["price"], f"types.{name}.price") if "price" in given else None
+        price = parse_hourly_price(given["price"], f"types.{name}.price") if "price" in given else None
+        if "speed" in given:
+            require_number(f"types.{name}.speed", given["speed"])
         assert known is not None or price is not None
         usual_usd, usual_speed = (known.price_usd_per_hour, float(known.devices)) if known else (price or 0.0, 1.0)
         return Kind(usual_usd if price is None else price, given.get("speed", usual_speed))
@@ -196,13 +211,20 @@ class Spot:
         if self.revocation is None:
             return None
         from elastune.market.revocation import MODELS, load_revocation, model_class
+        from elastune.market.samples import TooFewPrices
 
         prices = self.cloud.prices
         assert prices is not None
-        if isinstance(self.revocation, str) and self.revocation in MODELS:
-            model = model_class(self.revocation).fit(prices, self.cloud.begin_unix_s, self.seed)
+        name = "boosted" if self.revocation == "auto" else self.revocation
+        if isinstance(name, str) and name in MODELS:
+            begin = self.cloud.begin_unix_s
+            try:
+                model = model_class(name).fit(prices, begin, self.seed)
+            except TooFewPrices as error:
+                why = str(error).removeprefix("until: ").replace("a later time", "a later begin")
+                raise SpecError(f"begin={format_date(begin)}: {why}, or revocation: null") from None
         else:
-            model = load_revocation(Path(self.revocation), prices)
+            model = load_revocation(Path(name), prices)
         self._check_asked(model, prices)
         return model
 

@@ -17,6 +17,8 @@ _MONEY = re.compile(rf"\$?\s*([0-9]{{1,3}}(?:,[0-9]{{3}})+(?:\.[0-9]+)?|{_NUMBER
 _DEVICE_TIME = re.compile(rf"({_NUMBER})\s*device[- ](hours?|minutes?|seconds?)")
 _UNITS_BYTES = {"b": 1.0, **{f"{unit}b": 1000.0**i for i, unit in enumerate("kmgt", 1)}}
 _UNITS_BYTES |= {f"{unit}ib": 1024.0**i for i, unit in enumerate("kmgt", 1)}
+DEAREST_USD = 1e6
+"""An hour of nothing that trains costs more: it is a slip."""
 _NOTHING = 1e-6  # seconds or dollars: so much is left by rounding
 _SIZE = re.compile(rf"({_NUMBER})\s*({'|'.join(_UNITS_BYTES)})?")
 
@@ -50,6 +52,14 @@ def parse_money(value: object, name: str = "amount", zero: bool = False) -> floa
         return 0.0
     wanted = "an amount of at least 0" if zero else "a positive amount of"
     return _positive(number, f'{name}={value!r}: must be {wanted} US dollars such as "$20" or "20 USD"')
+
+
+def parse_hourly_price(value: object, name: str = "price", zero: bool = False) -> float:
+    """US dollars per hour, written as `parse_money` reads them."""
+    usd = parse_money(value, name, zero)
+    if usd > DEAREST_USD:
+        raise SpecError(f"{name}={value!r}: must be at most ${DEAREST_USD:,.0f} an hour")
+    return usd
 
 
 def parse_device_time(value: object, name: str = "amount") -> float | None:

@@ -98,6 +98,12 @@ def test_a_theta_that_cannot_be_is_refused(theta: object) -> None:
         SpotTune(4, 10, theta)  # type: ignore[arg-type]
 
 
+def test_no_more_can_be_trained_to_the_end_than_there_are() -> None:
+    assert SpotTune(4, 10, mcnt=4).mcnt == 4
+    with pytest.raises(SpecError, match="mcnt=9: must be at most n=4"):
+        SpotTune(4, 10, mcnt=9)
+
+
 def test_an_interrupted_run_goes_on_to_the_same_end() -> None:
     place = world(SpotTune(6, 10, 0.5, 2), machines=3)
     whole = place.run().view

@@ -69,6 +69,7 @@ def test_even_the_cheapest_machine_costs_something() -> None:
         ({"zones": []}, "one zone"),
         ({"types": {"a": -1.0}}, "on-demand price of a=-1.0"),
         ({"types": {"a": float("nan")}}, "on-demand price of a=nan"),
+        ({"types": {"a/b": 1.0}}, "machine type 'a/b': must be a name"),
         ({"days": 0}, "days=0"),
         ({"days": 1e300}, "days=1e\\+300: must be at most 3650"),
         ({"seed": -1}, "seed=-1"),

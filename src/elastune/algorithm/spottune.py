@@ -30,6 +30,8 @@ class SpotTune(Algorithm):
     ) -> None:
         for name, value in (("n", n), ("R", R), ("mcnt", mcnt)):
             require_int(name, value, 1)
+        if mcnt > n:
+            raise SpecError(f"mcnt={mcnt}: must be at most n={n}, for only those can be trained to the end")
         if isinstance(theta, bool) or not isinstance(theta, int | float) or not 0 < theta <= 1:
             raise SpecError(f"theta={theta!r}: must be a number greater than 0, and at most 1")
         self.n, self.R, self.theta, self.mcnt, self.rank = n, R, theta, mcnt, rank
@@ -51,7 +53,7 @@ class SpotTune(Algorithm):
         first = Stage(self.n, 0, self.first_until)
         if self.first_until == self.R:
             return (first,)
-        return (first, Stage(min(self.mcnt, self.n), self.first_until, self.R))
+        return (first, Stage(self.mcnt, self.first_until, self.R))
 
     def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
         if self._configs:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elastune.cost import SECONDS_PER_HOUR
 from elastune.errors import SpecError
-from elastune.market.prices import Prices
+from elastune.market.prices import Prices, format_date
 from elastune.market.revocation import Revocation
 from elastune.market.samples import asked_samples
 from elastune.market.scores import Bin, Scores, calibration_curve, score
@@ -38,8 +37,8 @@ def evaluate(models: Mapping[str, Revocation], prices: Prices, seed: int = 0) ->
     asked = {market: samples for market, samples in asked.items() if len(samples.at)}
     if not asked:
         raise SpecError(
-            f"the prices end {(end - begin) / SECONDS_PER_HOUR:.1f} hours after the training time: there must be more "
-            "than one; train on less with --until, or give later prices"
+            f"the prices end on {format_date(end)}, the training on {format_date(begin)}: they must go on for more "
+            "than an hour; train on less with --until, or give later prices"
         )
     found = {}
     for name, model in models.items():

@@ -28,6 +28,7 @@ import numpy as np
 
 from elastune.errors import SpecError, did_you_mean
 from elastune.market.prices import Floats, Prices, PriceSeries, market_name, sorted_series, split_market
+from elastune.units import DEAREST_USD
 
 LINUX = "Linux/UNIX"
 COLUMNS = ("timestamp", "availability_zone", "instance_type", "product", "price_usd_h")
@@ -255,8 +256,9 @@ def _prices(path: Path, place: str, records: _Records) -> Floats:
             found[i] = price = float(text)
         except ValueError:
             price = math.nan
-        if not 0 < price < math.inf:
+        if not 0 < price <= DEAREST_USD:
             raise SpecError(
-                f"{path}, {place} {records.places[i]}: price {text!r}: must be dollars per hour, greater than 0"
+                f"{path}, {place} {records.places[i]}: price {text!r}: must be dollars per hour, greater than 0 and at "
+                f"most {DEAREST_USD:.0f}"
             )
     return found

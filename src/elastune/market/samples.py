@@ -18,6 +18,10 @@ TEST_EVERY_S = 10 * MINUTE_S
 FEWEST = 24
 
 
+class TooFewPrices(SpecError):
+    """Of the time before the one up to which is to be trained."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
     """A row for each time and bid."""
@@ -44,8 +48,8 @@ def training_times(prices: Prices, until_unix_s: float, every_s: float = TRAIN_E
     if not enough:
         begin = min(series.begin_unix_s for series in prices.values())
         if until_unix_s < begin:
-            raise SpecError(f"until: prices begin on {format_date(begin)}, after it: give a later time")
-        raise SpecError(
+            raise TooFewPrices(f"until: prices begin on {format_date(begin)}, after it: give a later time")
+        raise TooFewPrices(
             f"until: no market has {(FEWEST * every_s) / SECONDS_PER_HOUR + 3:g} hours of prices before it, the first "
             f"begins {(until_unix_s - begin) / SECONDS_PER_HOUR:.1f} hours before: give a later time, or older prices"
         )

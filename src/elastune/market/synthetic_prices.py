@@ -70,6 +70,8 @@ def synthetic_prices(
     if not types or not zones:
         raise SpecError("synthetic prices: there must be at least one machine type and one zone")
     for kind, price in types.items():
+        if not kind or "/" in kind:
+            raise SpecError(f"machine type {kind!r}: must be a name such as m5.large; zones are named on their own")
         require_number(f"on-demand price of {kind}", price)
     require_number("days", days)
     if days > MOST_DAYS:

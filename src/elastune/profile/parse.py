@@ -15,7 +15,7 @@ from elastune.profile.job import JobProfile
 from elastune.profile.latency import Latency, constant, empirical, lognormal, normal
 from elastune.profile.scaling import Scaling, require_widths
 from elastune.spec import require_number
-from elastune.units import parse_duration, parse_money
+from elastune.units import parse_duration, parse_hourly_price
 from elastune.yaml_file import checked
 
 PROFILE = {"step", "scaling", "step_s", "start", "cold_start"}
@@ -130,7 +130,7 @@ def _cloud_value(name: str, value: object) -> Any:
     if name in ("request", "boot"):
         return parse_latency(value, name)
     if name == "price":
-        return parse_money(value, name, zero=True)
+        return parse_hourly_price(value, name, zero=True)
     if name == "minimum":
         return parse_duration(value, name, zero=True)
     if name in ("name", "type", "market", "billing") and (not isinstance(value, str) or not value):

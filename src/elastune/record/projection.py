@@ -203,6 +203,8 @@ class RunView:
     best: TrialView | None = None
     bests: dict[str, TrialView] = field(default_factory=dict)
     """By experiment."""
+    last_failure: str = ""
+    """Which trial failed last, for good or to be tried again, and why."""
     retrained: int = 0
     """Reports of training that was done again after a restore."""
     _sharing: dict[str, StartedExperiment] = field(default_factory=dict)
@@ -399,6 +401,8 @@ class RunView:
             case StatusChanged():
                 if trial := self.trials.get(decision.trial):
                     trial.status, trial.reason = decision.status, decision.reason
+                    if decision.reason and decision.status in ("waiting", "failed"):
+                        self.last_failure = f"{trial.id}: {decision.reason}"
             case Planned():
                 self.plans.append((self.at_s, decision))
             case Chosen():

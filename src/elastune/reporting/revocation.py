@@ -1,4 +1,4 @@
-"""How good predictors of revocations are, as a table for people and as plain dicts for machines."""
+"""How good predictors of revocations are, as tables for people and as plain dicts for machines."""
 
 from __future__ import annotations
 
@@ -6,28 +6,39 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from elastune.market.evaluation import ALL, Evaluation
 
-COLUMNS = ("samples", "positive", "always no or yes", "accuracy", "F1", "log loss", "Brier", "calibration error")
 
-
-def evaluation_table(found: Mapping[str, Evaluation]) -> Table:
-    """A row for each market and model; the last rows are all markets together."""
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for column in ("market", "model"):
-        table.add_column(column)
-    for column in COLUMNS:
-        table.add_column(column, justify="right")
-    for market in next(iter(found.values())).scores:
+def evaluation_table(found: Mapping[str, Evaluation]) -> RenderableType:
+    """Two tables that fit into a narrow window: what was asked, and how well each model has answered. A row for each
+    market; the last are all markets together.
+    """
+    asked = _table(("market",), "samples", "positive", "always\nno or yes")
+    answered = _table(("market", "model"), "accuracy", "F1", "log\nloss", "Brier", "calib.\nerror")
+    for market, same in next(iter(found.values())).scores.items():
+        style = "bold" if market == ALL else None
+        shares = f"{same.positives:.1%}", f"{same.majority:.1%}"
+        asked.add_row(Text(market), str(same.samples), *shares, style=style)
         for name, evaluation in found.items():
             each = evaluation.scores[market]
-            shares = f"{each.positives:.1%}", f"{each.majority:.1%}", f"{each.accuracy:.1%}"
             errors = (each.f1, each.log_loss, each.brier, each.calibration_error)
-            cells = [str(each.samples), *shares, *(f"{error:.3f}" for error in errors)]
-            table.add_row(Text(market), Text(name), *cells, style="bold" if market == ALL else None)
+            cells = (f"{each.accuracy:.1%}", *(f"{error:.3f}" for error in errors))
+            answered.add_row(Text(market), Text(name), *cells, style=style)
+    note = "calib. error: calibration error, how far what is said is from how often it happens"
+    return Group(asked, Text(), answered, Text(), Text(note, style="dim"))
+
+
+def _table(names: tuple[str, ...], *numbers: str) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False, collapse_padding=True)
+    for name in names:
+        # A market that is cut looks like another; the file of a model may take several lines.
+        table.add_column(name, no_wrap=name == "market", overflow="fold", vertical="bottom", min_width=10)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 
