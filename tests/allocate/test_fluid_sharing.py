@@ -14,7 +14,7 @@ from tests.worlds import Session, World, assert_sound, shared_world, world
 from elastune import messages as m
 from elastune.algorithm import ASHA, Algorithm, SuccessiveHalving
 from elastune.allocate import Fluid
-from elastune.allocate.share import divide
+from elastune.allocate.share import Claim, divide
 from elastune.messages import experiment_of
 from elastune.simulation import Simulation
 
@@ -97,16 +97,31 @@ def test_while_one_of_them_keeps_devices_for_a_try_the_others_go_on() -> None:
 @given(
     st.integers(0, 40),
     st.dictionaries(
-        st.sampled_from("abcd"), st.tuples(st.sampled_from([0.5, 1.0, 2.0, 7.0]), st.integers(0, 30)), min_size=2
+        st.sampled_from("abcd"),
+        st.builds(
+            Claim,
+            st.sampled_from([0.5, 1.0, 2.0, 7.0]),
+            st.integers(1, 30),
+            least=st.just(1),
+            used_s=st.floats(-100.0, 100.0),
+        ),
+        min_size=2,
     ),
 )
-def test_devices_are_divided_by_priority_and_none_is_kept_from_who_can_use_it(
-    n: int, claims: dict[str, tuple[float, int]]
-) -> None:
+def test_devices_are_divided_by_priority_and_none_is_kept_from_who_can_use_it(n: int, claims: dict[str, Claim]) -> None:
     given = divide(n, claims)
-    assert sum(given.values()) == min(n, sum(most for _, most in claims.values()))
-    assert all(given[name] <= most for name, (_, most) in claims.items())
-    for name, (weight, most) in claims.items():
-        for other, (other_weight, _) in claims.items():
-            if given[name] < most and given[other]:
-                assert (given[other] - 1) / other_weight <= given[name] / weight + 1e-9, "it would be its turn"
+    assert sum(given.values()) == min(n, sum(claim.most for claim in claims.values()))
+    assert all(given[name] <= claim.most for name, claim in claims.items())
+    for name, claim in claims.items():
+        for other, theirs in claims.items():
+            if given[name] < claim.most and given[other]:
+                assert (given[other] - 1) / theirs.weight <= given[name] / claim.weight + 1e-9, "it would be its turn"
+                if not given[name]:
+                    assert claim.used_s / claim.weight >= theirs.used_s / theirs.weight, "who has had least comes first"
+
+
+def test_who_needs_more_devices_than_are_left_gets_none_until_it_comes_first() -> None:
+    claims = {"a": Claim(1.0, 8, used_s=5.0), "wide": Claim(1.0, 8, least=3, used_s=9.0)}
+    assert divide(3, claims) == {"a": 3, "wide": 0}
+    assert divide(3, claims | {"a": Claim(1.0, 8, used_s=10.0)}) == {"a": 0, "wide": 3}
+    assert divide(4, claims) == {"a": 1, "wide": 3}

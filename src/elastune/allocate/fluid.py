@@ -24,7 +24,7 @@ from itertools import islice
 from elastune.allocate.base import Allocator, Steps, Target, View
 from elastune.allocate.concurrency import Concurrency
 from elastune.allocate.pace import Pace
-from elastune.allocate.share import WINDOW, Share, divide, part_of
+from elastune.allocate.share import TURN_S, WINDOW, Share, divide, part_of
 from elastune.errors import SpecError
 from elastune.place import machines_needed
 from elastune.profile.scaling import Scaling
@@ -148,7 +148,8 @@ class Fluid(Allocator):
                 widths[trial] = asked
         self._fit(widths, view)
         self._widest = max((int(width) for width in widths.values()), default=1)
-        return Target(self.machines, widths)
+        turns = any(not share.n for share in shares)
+        return Target(self.machines, widths, at_s + TURN_S if turns and view.widths else None, again=turns)
 
     def _shares(self, view: View, n: int) -> list[Share]:
         """Of each experiment, as its priority says: who cannot use its part leaves it to the others."""
@@ -166,7 +167,7 @@ class Fluid(Allocator):
                         self._one_by_one[name] = Concurrency()
                 (found[name].waiting if wait else found[name].running).append(trial)
         self._one_by_one = {name: each for name, each in self._one_by_one.items() if name in found}
-        quotas = divide(n, {name: (view.priorities.get(name, 1.0), share.most) for name, share in found.items()})
+        quotas = divide(n, {name: share.claim(n) for name, share in found.items()})
         for name, share in found.items():
             share.take_stock(quotas[name])
         return list(found.values())

@@ -160,6 +160,7 @@ class Allocation:
             unserved=lambda pool: pools[pool].unserved(),
             experiment=lambda trial: trials[trial].party.name,
             priorities=self._priorities,
+            used_s={party.name: party.used_s for party in self._runs.parties},
         )
         target = self._allocator.allocate(view, at_s)
         for machines in target.by_pool.values():
