@@ -224,6 +224,20 @@ def test_an_allocator_is_told_whose_a_trial_is_and_what_priority_that_has() -> N
     assert watching.told == {(f"{name}-{k:05d}", name) for name in ("a-1", "b") for k in range(2)}
 
 
+@pytest.mark.parametrize("allocator", [None, Fluid(), Fluid(scaling={0.5: 0.7, 1: 1, 2: 1.9})])
+@pytest.mark.parametrize("devices", [2, 20])
+def test_as_many_trials_of_each_are_under_way_as_it_says_however_many_devices_there_are(
+    devices: int, allocator: Allocator | None
+) -> None:
+    algorithms = {"a": ASHA(None, 1, 9, 3, max_concurrent=8), "b": FIFO(50, R=9, max_concurrent=3)}
+    places = [world(algorithm, name=name, deadline_s=40.0) for name, algorithm in algorithms.items()]
+    session = shared_world(*places, devices=devices, allocator=allocator, deadline_s=40.0).start()
+    parties, runs = session.controller.parties, session.controller._runs
+    while session.turns(1).cluster.now_s < 40:
+        assert not session.controller.done
+        assert [runs.under_way(party) for party in parties] == [8, 3]
+
+
 def test_an_allocator_knows_of_all_that_want_devices_also_while_none_is_free() -> None:
     places = [world(FIFO(9, R=9), name=name) for name in ("a", "b", "c")]
     session = shared_world(*places, devices=1).start().turns(3)
