@@ -187,12 +187,13 @@ class Fluid(Allocator):
     def _share_out(self, share: Share, widths: dict[str, Width]) -> None:
         if share.held > share.n:
             widths |= share.shrunk()
-            for trial in share.surplus():
+            for trial in share.surplus(widths):
                 del widths[trial]
             return
         found: dict[str, Width] | None = None
         wanted = share.waiting if share.waiting and not share.one_by_one else share.idle and not share.waiting
-        if not self.as_published and share.few and wanted and not self._saved_for_a_try(share):
+        there = share.idle == share.n - share.held  # if not, others have yet to hand them back, or to make room on them
+        if not self.as_published and share.few and wanted and there and not self._saved_for_a_try(share):
             found = share.search()
         if found is not None:
             widths |= found
@@ -227,6 +228,8 @@ class Fluid(Allocator):
     def _try_packing(self, share: Share, widths: dict[str, Width], still: Sequence[str]) -> None:
         """While trials wait, pack one more than is known to pay on a single device: what it costs is measured."""
         view, c = share.view, share.overheads.c
+        unasked = {trial for trial in (*share.running, *still) if view.width(trial) is None}
+        still = [trial for trial in still if trial in unasked]
         tried = self._tried.setdefault(share.name, set())
         tried &= view.widths.keys()
         to_try = share.pace.to_try
@@ -238,7 +241,9 @@ class Fluid(Allocator):
             if not share.one_by_one and sum(share.times(still)) < WORTH_S * share.n:
                 return
             able = (
-                t for t in share.running if widths[t] == part_of(c) and (view.left(t) or WORTH_TRYING) >= WORTH_TRYING
+                t
+                for t in share.running
+                if t in unasked and widths[t] == part_of(c) and (view.left(t) or WORTH_TRYING) >= WORTH_TRYING
             )
             known = [trial for trial in able if share.pace.knows(trial)]
             if not known:

@@ -51,12 +51,13 @@ class Share:
 
     def claim(self, n: int) -> Claim:
         """What it wants of n devices. Who runs goes on for a while before it is the turn of another."""
-        view, trials = self.view, [*self.running, *self.waiting]
-        least = min(n, max(math.ceil(view.width(trial) or 1) for trial in trials))
+        view = self.view
+        asked = [view.width(trial) for trial in (*self.running, *self.waiting)]
+        least = min(n, max(math.ceil(width or 1) for width in asked))
+        most = max(least, sum(self.overheads.d if width is None else math.ceil(width) for width in asked))
         used_s = view.used_s.get(self.name, 0.0)
         if self.running:
             used_s -= max(TURN_S, TURN * sum(view.used_s.values()))
-        most = max(least, len(trials) * self.overheads.d)
         return Claim(view.priorities.get(self.name, 1.0), most, least, used_s)
 
     def shrunk(self) -> dict[str, Width]:
@@ -68,13 +69,21 @@ class Share:
         }
         for trial in sorted(widths, key=lambda trial: -widths[trial]):  # the formula rounds up what is below one
             over = math.ceil(sum(widths.values())) - self.n
-            if over > 0 and widths[trial] > 1 and self.view.width(trial) is None:
-                widths[trial] = max((w for w in self.usable if w <= max(1, widths[trial] - over)), default=1)
+            if over > 0 and widths[trial] >= 1 and self.view.width(trial) is None:
+                narrower = [w for w in self.usable if w <= max(1, widths[trial] - over) and w < widths[trial]]
+                widths[trial] = max(narrower, default=part_of(self.overheads.c))
         return widths
 
-    def surplus(self) -> list[str]:
-        """Those for which there is no place: they were started last, and go on later."""
-        return self.running[self.n * self.overheads.c :]
+    def surplus(self, widths: Mapping[str, Width]) -> list[str]:
+        """Those for which there is no place beside the others: they were started last, and go on later."""
+        found: list[str] = []
+        room: Width = self.n
+        for trial in self.running:
+            if widths[trial] > room:
+                found.append(trial)
+            else:
+                room -= widths[trial]
+        return found
 
     @property
     def overheads(self) -> Overheads:
