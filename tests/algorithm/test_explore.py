@@ -49,6 +49,13 @@ def test_what_comes_out_is_a_configuration_of_the_space(seed: int, resample: flo
         (Integer(1, 11), 1, 0.8, 1),
         (Integer(-5, 5), -2, 1.2, -3),
         (Integer(1, 11), 7, 1.0, 7),
+        (Integer(0, 11), 0, 1.2, 1),
+        (Integer(0, 11), 0, 0.8, 0),
+        (Integer(-5, 5), 0, 0.8, -1),
+        (Integer(-5, 5), 0, 1.0, 0),
+        (Float(0.0, 2.0), 0.0, 1.2, 0.4),
+        (Float(-1.0, 1.0), 0.0, 0.8, -0.4),
+        (Float(0.0, 0.5, q=0.1), 0.0, 1.2, 0.1),
     ],
 )
 def test_numbers_are_multiplied_and_stay_in_their_domain_and_on_their_steps(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
+import msgspec
 from tests.worlds import Session
 
 from elastune import messages as m
-from elastune.algorithm import Algorithm
+from elastune.algorithm import Actions, Algorithm, Woken
+from elastune.algorithm.base import NOTHING, AlgorithmEvent, Ended
 from elastune.cluster.workload import Curve, Synthetic, Workload
-from elastune.messages import Config
+from elastune.messages import Config, experiment_of
 from elastune.spec import Run, TrialGroup
 
 
@@ -41,6 +44,27 @@ class OneByOne(Group):
         return groups
 
 
+class Late(Group):
+    """One step at once, and the TrialGroup when all devices have long been taken by others."""
+
+    def __init__(self, lengths: Sequence[int], at_s: float) -> None:
+        super().__init__([1])
+        self.later, self.at_s = tuple(lengths), at_s
+
+    def on(self, event: AlgorithmEvent, at_s: float) -> Actions:
+        if isinstance(event, Woken):
+            self.lengths, self._begun = self.later, False
+            return Actions(tuple(self.more(1, at_s)))
+        return Actions(wake_s=self.at_s) if isinstance(event, Ended) and at_s < self.at_s else NOTHING
+
+
+class FixedWidth(Group):
+    """Each trial is to have two devices."""
+
+    def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
+        return [tuple(msgspec.structs.replace(each, width=2) for each in group) for group in super().more(free, at_s)]
+
+
 class ByMomentum(Workload):
     """A step takes from 1 to 10 seconds: the more momentum, the longer."""
 
@@ -62,3 +86,21 @@ def starts(session: Session) -> dict[str, tuple[int, float]]:
 
 def resizes(session: Session) -> list[tuple[str, int, float]]:
     return [(c.trial, len(c.slots), c.share) for c in session.commands if isinstance(c, m.ResizeTrial)]
+
+
+def devices_over_time(session: Session) -> Iterator[tuple[float, dict[str, int]]]:
+    """After every turn: how many devices the trials of each experiment are on."""
+    on: dict[str, set[tuple[str, int]]] = {}
+    for record in session.records:
+        for event in record.events:
+            if isinstance(event, m.TrialResized):
+                on[event.trial] = {(slot.node, slot.device) for slot in event.slots}
+            elif isinstance(event, m.TrialPaused | m.TrialReturned | m.TrialLost | m.TrialFailed):
+                on.pop(event.trial, None)
+        for command in record.commands:
+            if isinstance(command, m.StartTrial):
+                on[command.trial] = {(slot.node, slot.device) for slot in command.slots}
+        counts: dict[str, set[tuple[str, int]]] = defaultdict(set)
+        for trial, places in on.items():
+            counts[experiment_of(trial)] |= places
+        yield record.at_s, {name: len(places) for name, places in counts.items()}

@@ -6,14 +6,13 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.allocate.group_runs import ByMomentum, Group, OneByOne, resizes, starts
+from tests.allocate.group_runs import ByMomentum, FixedWidth, Group, OneByOne, devices_over_time, resizes, starts
 from tests.control.scripts import Script, ready
 from tests.worlds import Session, assert_sound, winner, world
 
@@ -24,7 +23,6 @@ from elastune.allocate import Allocator, FirstComeFirstServed, Fluid
 from elastune.cluster.simulated import Fault
 from elastune.control.controller import Step
 from elastune.errors import SpecError
-from elastune.spec import TrialGroup
 
 FREE: dict[float, float] = {0.5: 1, 1: 1, 5: 5}
 """Neither packing two trials nor spreading one costs anything."""
@@ -142,8 +140,9 @@ def test_a_machine_goes_another_comes_and_widths_are_filled_again() -> None:
     faults = [Fault(10.0, "lose", "n0"), Fault(14.0, "lose", "n1", notice_s=1.5)]
     session = run(Group([60, 60]), Fluid(), USUAL, machines=4, boot_s=5.0, faults=faults, checkpoint_every_s=1.0)
     assert session.view.status == "succeeded" and len(session.view.ready_s) == 6
-    widths = [slots for _, slots, _ in resizes(session)]
-    assert 2 in widths
+    came_s, step_s = max(session.view.ready_s), 1.0
+    both = [count["t"] for at_s, count in devices_over_time(session) if came_s + step_s <= at_s < came_s + 10.0]
+    assert both and set(both) == {4}, "what came is used as soon as the next step is done"
     assert all(trial.iteration == 60 for trial in session.view.trials.values())
     undisturbed = run(Group([60, 60]), Fluid(), USUAL, machines=4)
     assert session.view.at_s < undisturbed.view.at_s + 25.0
@@ -169,11 +168,6 @@ def test_no_device_is_kept_for_a_try_and_none_begins_wide_before_there_is_anythi
     begun = list(starts(session).values())
     assert {slots for slots, _ in begun[:16]} == {1}
     assert any(slots > 1 for _, slots, _ in resizes(session)), "who has steps to compare with is tried"
-
-
-class FixedWidth(Group):
-    def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
-        return [tuple(msgspec.structs.replace(each, width=2) for each in group) for group in super().more(free, at_s)]
 
 
 @pytest.mark.parametrize("lengths", [[10, 20, 30], [10] * 30])

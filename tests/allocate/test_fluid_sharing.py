@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.allocate.group_runs import Group, OneByOne
-from tests.worlds import Session, World, assert_sound, shared_world, world
+from tests.allocate.group_runs import FixedWidth, Group, Late, OneByOne, devices_over_time
+from tests.worlds import World, assert_sound, shared_world, world
 
 from elastune import messages as m
-from elastune.algorithm import ASHA, Algorithm, SuccessiveHalving
+from elastune.algorithm import ASHA, Algorithm
 from elastune.allocate import Fluid
-from elastune.allocate.share import divide
-from elastune.messages import experiment_of
+from elastune.allocate.base import View
+from elastune.allocate.pace import Pace
+from elastune.allocate.share import Claim, Share, divide
 from elastune.simulation import Simulation
 
 SCALING = {0.5: 0.51, 1: 1, 2: 1.9, 4: 3.6, 8: 6.5}
 """Packing does not pay, spreading does."""
 
 
-def shared(*algorithms: Algorithm, devices: int = 8, **priorities: float) -> World:
+def shared(*algorithms: Algorithm, devices: int = 8, most_packed: int | None = None, **priorities: float) -> World:
     places = [world(algorithm, name=name) for algorithm, name in zip(algorithms, "abc", strict=False)]
     return shared_world(
-        *places, devices=devices, allocator=Fluid(), priorities=priorities, simulation=Simulation(scaling=SCALING)
+        *places,
+        devices=devices,
+        allocator=Fluid(most_packed),
+        priorities=priorities,
+        simulation=Simulation(scaling=SCALING),
     )
-
-
-def devices_over_time(session: Session) -> Iterator[tuple[float, dict[str, int]]]:
-    """After every turn: how many devices the trials of each experiment are on."""
-    on: dict[str, set[tuple[str, int]]] = {}
-    for record in session.records:
-        for event in record.events:
-            if isinstance(event, m.TrialResized):
-                on[event.trial] = {(slot.node, slot.device) for slot in event.slots}
-            elif isinstance(event, m.TrialPaused | m.TrialReturned | m.TrialLost | m.TrialFailed):
-                on.pop(event.trial, None)
-        for command in record.commands:
-            if isinstance(command, m.StartTrial):
-                on[command.trial] = {(slot.node, slot.device) for slot in command.slots}
-        counts: dict[str, set[tuple[str, int]]] = defaultdict(set)
-        for trial, places in on.items():
-            counts[experiment_of(trial)] |= places
-        yield record.at_s, {name: len(places) for name, places in counts.items()}
 
 
 def test_neither_starves_and_each_has_its_half() -> None:
@@ -70,15 +56,46 @@ def test_what_one_experiment_frees_the_other_has_within_a_step() -> None:
     assert later and min(later) == 8, "a step takes a second at most"
 
 
-def test_one_that_comes_when_all_is_taken_gets_its_part_within_a_step() -> None:
-    """While the first stage of `a` waits at its barrier, `b` has spread over everything."""
-    session = shared(SuccessiveHalving(12, 4, 40, 3), Group([200, 200])).run()
-    counts = list(devices_over_time(session))
-    assert session.view.status == "succeeded"
-    last_of_a = max(trial.end_s or 0.0 for trial in session.view.only("a").trials.values())
-    waits = [at_s for at_s, count in counts if not count.get("a") and 1 < at_s < last_of_a - 1]
-    assert len(waits) < 10
+@pytest.mark.parametrize(
+    ("first", "pauses"),
+    [(Group([900, 900]), 0), (Group([200] * 8), 4), (FixedWidth([400] * 4), 2)],
+    ids=["spread", "one-each", "of-a-fixed-width"],
+)
+def test_one_that_comes_when_all_is_taken_gets_its_part_within_a_step(first: Algorithm, pauses: int) -> None:
+    """Trials become narrower where they can, and those that then have no place beside the others pause."""
+    come_s, step_s = 40.0, 1.0
+    session = shared(first, Late([100] * 4, come_s), most_packed=1).run()
     assert_sound(session)
+    counts = list(devices_over_time(session))
+    assert [count for at_s, count in counts if at_s < come_s][-1] == {"a": 8}
+    assert [count for at_s, count in counts if at_s <= come_s + step_s][-1] == {"a": 4, "b": 4}
+    told = [(record.at_s, command) for record in session.records for command in record.commands]
+    paused = [c for at_s, c in told if come_s <= at_s <= come_s + step_s and isinstance(c, m.PauseTrial)]
+    assert len(paused) == pauses
+
+
+def test_where_packing_pays_one_that_comes_joins_those_that_have_all_devices() -> None:
+    places = [world(Group([200] * 8), name="a"), world(Late([100] * 4, 40.0), name="b")]
+    packed = {0.5: 0.9, 1: 1, 2: 1.01}
+    session = shared_world(
+        *places, devices=8, allocator=Fluid(2, scaling=packed), simulation=Simulation(scaling=packed)
+    ).run()
+    counts = [count for at_s, count in devices_over_time(session) if at_s <= 41.0]
+    assert counts[-1] == {"a": 8, "b": 4}
+    assert not any(isinstance(command, m.PauseTrial) for command in session.commands)
+
+
+def test_who_hands_devices_back_packs_what_can_be_packed_before_a_trial_pauses() -> None:
+    lefts = {"long": 10, "x": 1, "y": 1, "z": 1}
+    view = View(0, dict.fromkeys(lefts, 1), (), left=lambda trial: lefts[trial])
+    pace = Pace(2, 8, before={-2: 1.0})
+    for trial in lefts:
+        pace.meet(trial, {})
+    share = Share("a", view, pace, [1, 2, 4, 8], False, running=list(lefts), n=2)
+    widths = share.shrunk()
+    assert set(widths.values()) == {Fraction(1, 2)} and not share.surplus(widths)
+    share.n = 1
+    assert share.surplus(share.shrunk()) == ["y", "z"], "who began last"
 
 
 @pytest.mark.parametrize("algorithms", [(ASHA(20, 1, 9, 3), OneByOne([9] * 20)), (Group([5] * 9), ASHA(9, 1, 9, 3))])
@@ -97,16 +114,31 @@ def test_while_one_of_them_keeps_devices_for_a_try_the_others_go_on() -> None:
 @given(
     st.integers(0, 40),
     st.dictionaries(
-        st.sampled_from("abcd"), st.tuples(st.sampled_from([0.5, 1.0, 2.0, 7.0]), st.integers(0, 30)), min_size=2
+        st.sampled_from("abcd"),
+        st.builds(
+            Claim,
+            st.sampled_from([0.5, 1.0, 2.0, 7.0]),
+            st.integers(1, 30),
+            least=st.just(1),
+            used_s=st.floats(-100.0, 100.0),
+        ),
+        min_size=2,
     ),
 )
-def test_devices_are_divided_by_priority_and_none_is_kept_from_who_can_use_it(
-    n: int, claims: dict[str, tuple[float, int]]
-) -> None:
+def test_devices_are_divided_by_priority_and_none_is_kept_from_who_can_use_it(n: int, claims: dict[str, Claim]) -> None:
     given = divide(n, claims)
-    assert sum(given.values()) == min(n, sum(most for _, most in claims.values()))
-    assert all(given[name] <= most for name, (_, most) in claims.items())
-    for name, (weight, most) in claims.items():
-        for other, (other_weight, _) in claims.items():
-            if given[name] < most and given[other]:
-                assert (given[other] - 1) / other_weight <= given[name] / weight + 1e-9, "it would be its turn"
+    assert sum(given.values()) == min(n, sum(claim.most for claim in claims.values()))
+    assert all(given[name] <= claim.most for name, claim in claims.items())
+    for name, claim in claims.items():
+        for other, theirs in claims.items():
+            if given[name] < claim.most and given[other]:
+                assert (given[other] - 1) / theirs.weight <= given[name] / claim.weight + 1e-9, "it would be its turn"
+                if not given[name]:
+                    assert claim.used_s / claim.weight >= theirs.used_s / theirs.weight, "who has had least comes first"
+
+
+def test_who_needs_more_devices_than_are_left_gets_none_until_it_comes_first() -> None:
+    claims = {"a": Claim(1.0, 8, used_s=5.0), "wide": Claim(1.0, 8, least=3, used_s=9.0)}
+    assert divide(3, claims) == {"a": 3, "wide": 0}
+    assert divide(3, claims | {"a": Claim(1.0, 8, used_s=10.0)}) == {"a": 0, "wide": 3}
+    assert divide(4, claims) == {"a": 1, "wide": 3}

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from tests.worlds import KEY, World, assert_sound, shared_world, winner, world
 from elastune import messages as m
 from elastune.algorithm import ASHA, BOHB, FIFO, Actions, Algorithm, Hyperband, SuccessiveHalving, Woken
 from elastune.algorithm.base import NOTHING, AlgorithmEvent, Ended
-from elastune.allocate import FirstComeFirstServed
+from elastune.allocate import Allocator, FirstComeFirstServed, Fluid
 from elastune.allocate.base import Target, View
 from elastune.cluster.simulated import Fault
 from elastune.cluster.workload import Curve, Synthetic
@@ -140,6 +141,48 @@ def test_devices_are_shared_by_priority(priorities: Mapping[str, float]) -> None
     assert a / 50.0 == pytest.approx(9 * ours / (ours + theirs), abs=1.0)
 
 
+@pytest.mark.parametrize("allocator", [None, Fluid()])
+@pytest.mark.parametrize(
+    ("devices", "priorities", "parts"),
+    [
+        (1, {}, {"a": 1 / 2, "b": 1 / 2}),
+        (1, {"b": 3.0}, {"a": 1 / 4, "b": 3 / 4}),
+        (2, {}, {"a": 2 / 3, "b": 2 / 3, "c": 2 / 3}),
+        (2, {"c": 100.0}, {"a": 1 / 2, "b": 1 / 2, "c": 1.0}),
+    ],
+)
+def test_on_fewer_devices_than_there_are_experiments_they_take_turns_by_priority(
+    devices: int, priorities: Mapping[str, float], parts: Mapping[str, float], allocator: Allocator | None
+) -> None:
+    places = [world(ASHA(None, 1, 9, 3), name=name, deadline_s=600.0) for name in parts]
+    place = shared_world(*places, devices=devices, priorities=priorities, allocator=allocator, deadline_s=600.0)
+    session = place.run()
+    had = {name: session.view.only(name).busy_device_s() / 600.0 for name in parts}
+    assert had == pytest.approx(parts, rel=0.25)
+    assert state(recover(session.journal, place.experiment.controller(), None, ignore)[0]) == state(session.controller)
+
+
+def test_of_two_with_long_trials_on_one_device_each_has_it_for_a_while() -> None:
+    """First come, first served the second would have it only when the first trial of the other is done."""
+    places = [world(FIFO(9, R=5000), name=name) for name in ("a", "b")]
+    session = shared_world(*places, devices=1, allocator=Fluid(), deadline_s=900.0).run()
+    a, b = (session.view.only(name).busy_device_s() for name in ("a", "b"))
+    assert a + b == pytest.approx(900.0, abs=2.0) and a == pytest.approx(b, rel=0.25)
+    assert 4 < len(starts(session.records)) < 20, "what is saved and begun again costs something"
+
+
+def test_a_trial_that_needs_all_devices_takes_turns_with_others() -> None:
+    places = [world(TwoWide(100, R=9), name="wide"), world(FIFO(100, R=9), name="one")]
+    session = shared_world(*places, devices=2, allocator=Fluid(widest=1), deadline_s=600.0).run()
+    wide, one = (session.view.only(name).busy_device_s() for name in ("wide", "one"))
+    assert wide > 300 and one > 300
+
+
+class TwoWide(FIFO):
+    def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
+        return [tuple(msgspec.structs.replace(run, width=2) for run in group) for group in super().more(free, at_s)]
+
+
 def test_a_long_line_of_one_does_not_keep_another_from_its_devices() -> None:
     places = (world(SuccessiveHalving(81, 1, 81, 3), name="big"), world(FIFO(20, R=1), name="small"))
     session = shared_world(*places, devices=4).start().turns(1)
@@ -179,6 +222,20 @@ def test_an_allocator_is_told_whose_a_trial_is_and_what_priority_that_has() -> N
     assert isinstance(watching, Watching)
     assert watching.priorities == {"a-1": 1.0, "b": 3.0}
     assert watching.told == {(f"{name}-{k:05d}", name) for name in ("a-1", "b") for k in range(2)}
+
+
+@pytest.mark.parametrize("allocator", [None, Fluid(), Fluid(scaling={0.5: 0.7, 1: 1, 2: 1.9})])
+@pytest.mark.parametrize("devices", [2, 20])
+def test_as_many_trials_of_each_are_under_way_as_it_says_however_many_devices_there_are(
+    devices: int, allocator: Allocator | None
+) -> None:
+    algorithms = {"a": ASHA(None, 1, 9, 3, max_concurrent=8), "b": FIFO(50, R=9, max_concurrent=3)}
+    places = [world(algorithm, name=name, deadline_s=40.0) for name, algorithm in algorithms.items()]
+    session = shared_world(*places, devices=devices, allocator=allocator, deadline_s=40.0).start()
+    parties, runs = session.controller.parties, session.controller._runs
+    while session.turns(1).cluster.now_s < 40:
+        assert not session.controller.done
+        assert [runs.under_way(party) for party in parties] == [8, 3]
 
 
 def test_an_allocator_knows_of_all_that_want_devices_also_while_none_is_free() -> None:

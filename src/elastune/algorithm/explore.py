@@ -1,8 +1,9 @@
 """How population based training changes a configuration: a little of everything, now and then something new.
 
 Each hyperparameter is drawn anew with some probability. Otherwise a number is multiplied by one of the factors and kept
-in its domain, on its steps where it has some; where that would leave it on the same step it goes to the next. Of a
-choice the option beside the present one is taken. What belongs to an option that was not chosen before is drawn.
+in its domain, on its steps where it has some; where that would leave it on the same step it goes to the next. Zero,
+which no factor moves, goes by a step, or by that part of the range by which the factor differs from 1. Of a choice the
+option beside the present one is taken. What belongs to an option that was not chosen before is drawn.
 """
 
 from __future__ import annotations
@@ -34,11 +35,14 @@ def explore(
 
 
 def perturbed(domain: Float | Integer, value: float, factor: float) -> float:
+    wanted = value * factor
+    if value == 0:
+        wanted = (factor - 1) * (1 if isinstance(domain, Integer) else domain.high - domain.low)
     if isinstance(domain, Integer):
-        return domain.low + _step(value * factor - domain.low, value - domain.low, domain.high - 1 - domain.low)
+        return domain.low + _step(wanted - domain.low, value - domain.low, domain.high - 1 - domain.low)
     if domain.q is None:
-        return float(min(max(value * factor, domain.low), domain.high))
-    return domain.step(_step((value * factor - domain.low) / domain.q, (value - domain.low) / domain.q, domain.steps))
+        return float(min(max(wanted, domain.low), domain.high))
+    return domain.step(_step((wanted - domain.low) / domain.q, (value - domain.low) / domain.q, domain.steps))
 
 
 def _step(wanted: float, present: float, last: int) -> int:

@@ -51,8 +51,8 @@ class View:
     how many iterations a trial has until the end of its run, if that is known, `config` what it trains, `one_by_one`
     whether its algorithm begins trials one by one and not in groups, `mates` the trials on its device, with itself,
     and `sharing` how many they are. `idle` is how many devices nobody is on. `experiment` says whose a trial is where
-    several share the run, each with the priority that `priorities` has for it; `waiting` is in an order that goes by
-    them.
+    several share the run, each with the priority that `priorities` has for it, and with the device-seconds that its
+    trials have had, `used_s`; `waiting` is in an order that goes by them.
     """
 
     free: Width
@@ -77,6 +77,7 @@ class View:
     priorities: Mapping[str, float] = field(default_factory=dict)
     unserved: Callable[[int], Sequence[float]] = lambda pool: ()
     saved: Callable[[str], str] = lambda trial: ""
+    used_s: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from itertools import islice
 from elastune.allocate.base import Allocator, Steps, Target, View
 from elastune.allocate.concurrency import Concurrency
 from elastune.allocate.pace import Pace
-from elastune.allocate.share import WINDOW, Share, divide, part_of
+from elastune.allocate.share import TURN_S, WINDOW, Share, divide, part_of
 from elastune.errors import SpecError
 from elastune.place import machines_needed
 from elastune.profile.scaling import Scaling
@@ -148,7 +148,8 @@ class Fluid(Allocator):
                 widths[trial] = asked
         self._fit(widths, view)
         self._widest = max((int(width) for width in widths.values()), default=1)
-        return Target(self.machines, widths)
+        turns = any(not share.n for share in shares)
+        return Target(self.machines, widths, at_s + TURN_S if turns and view.widths else None, again=turns)
 
     def _shares(self, view: View, n: int) -> list[Share]:
         """Of each experiment, as its priority says: who cannot use its part leaves it to the others."""
@@ -166,7 +167,7 @@ class Fluid(Allocator):
                         self._one_by_one[name] = Concurrency()
                 (found[name].waiting if wait else found[name].running).append(trial)
         self._one_by_one = {name: each for name, each in self._one_by_one.items() if name in found}
-        quotas = divide(n, {name: (view.priorities.get(name, 1.0), share.most) for name, share in found.items()})
+        quotas = divide(n, {name: share.claim(n) for name, share in found.items()})
         for name, share in found.items():
             share.take_stock(quotas[name])
         return list(found.values())
@@ -186,12 +187,13 @@ class Fluid(Allocator):
     def _share_out(self, share: Share, widths: dict[str, Width]) -> None:
         if share.held > share.n:
             widths |= share.shrunk()
-            for trial in share.surplus():
+            for trial in share.surplus(widths):
                 del widths[trial]
             return
         found: dict[str, Width] | None = None
         wanted = share.waiting if share.waiting and not share.one_by_one else share.idle and not share.waiting
-        if not self.as_published and share.few and wanted and not self._saved_for_a_try(share):
+        there = share.idle == share.n - share.held  # if not, others have yet to hand them back, or to make room on them
+        if not self.as_published and share.few and wanted and there and not self._saved_for_a_try(share):
             found = share.search()
         if found is not None:
             widths |= found
@@ -226,6 +228,8 @@ class Fluid(Allocator):
     def _try_packing(self, share: Share, widths: dict[str, Width], still: Sequence[str]) -> None:
         """While trials wait, pack one more than is known to pay on a single device: what it costs is measured."""
         view, c = share.view, share.overheads.c
+        unasked = {trial for trial in (*share.running, *still) if view.width(trial) is None}
+        still = [trial for trial in still if trial in unasked]
         tried = self._tried.setdefault(share.name, set())
         tried &= view.widths.keys()
         to_try = share.pace.to_try
@@ -237,7 +241,9 @@ class Fluid(Allocator):
             if not share.one_by_one and sum(share.times(still)) < WORTH_S * share.n:
                 return
             able = (
-                t for t in share.running if widths[t] == part_of(c) and (view.left(t) or WORTH_TRYING) >= WORTH_TRYING
+                t
+                for t in share.running
+                if t in unasked and widths[t] == part_of(c) and (view.left(t) or WORTH_TRYING) >= WORTH_TRYING
             )
             known = [trial for trial in able if share.pace.knows(trial)]
             if not known:

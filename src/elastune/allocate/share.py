@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
 from elastune.allocate.base import View
 from elastune.allocate.makespan import forecast, list_schedule
@@ -17,6 +18,9 @@ from elastune.spec import Width
 
 WINDOW = 64
 """So many trials are searched for widths for, and so many of those that wait are looked at: the others come later."""
+TURN_S, TURN = 60.0, 0.1
+"""Where experiments take turns on too few devices, one has them until it is so much ahead, or such a part of all that
+was used: trials that cannot be saved begin anew with every turn, and must be done in one some day."""
 GAIN = 0.02
 """Widths of trials that run are changed only for a forecast that is so much earlier."""
 
@@ -45,10 +49,16 @@ class Share:
         self.n, self.held = n, math.ceil(parts - 1e-9) + sum(int(widths[trial]) for trial in self.running)
         self.idle = n - self.held
 
-    @property
-    def most(self) -> int:
-        """Devices that could be of use."""
-        return (len(self.running) + len(self.waiting)) * self.overheads.d
+    def claim(self, n: int) -> Claim:
+        """What it wants of n devices. Who runs goes on for a while before it is the turn of another."""
+        view = self.view
+        asked = [view.width(trial) for trial in (*self.running, *self.waiting)]
+        least = min(n, max(math.ceil(width or 1) for width in asked))
+        most = max(least, sum(self.overheads.d if width is None else math.ceil(width) for width in asked))
+        used_s = view.used_s.get(self.name, 0.0)
+        if self.running:
+            used_s -= max(TURN_S, TURN * sum(view.used_s.values()))
+        return Claim(view.priorities.get(self.name, 1.0), most, least, used_s)
 
     def shrunk(self) -> dict[str, Width]:
         """What those that run get on fewer devices than they have."""
@@ -59,13 +69,21 @@ class Share:
         }
         for trial in sorted(widths, key=lambda trial: -widths[trial]):  # the formula rounds up what is below one
             over = math.ceil(sum(widths.values())) - self.n
-            if over > 0 and widths[trial] > 1 and self.view.width(trial) is None:
-                widths[trial] = max((w for w in self.usable if w <= max(1, widths[trial] - over)), default=1)
+            if over > 0 and widths[trial] >= 1 and self.view.width(trial) is None:
+                narrower = [w for w in self.usable if w <= max(1, widths[trial] - over) and w < widths[trial]]
+                widths[trial] = max(narrower, default=part_of(self.overheads.c))
         return widths
 
-    def surplus(self) -> list[str]:
-        """Those for which there is no place: they were started last, and go on later."""
-        return self.running[self.n * self.overheads.c :]
+    def surplus(self, widths: Mapping[str, Width]) -> list[str]:
+        """Those for which there is no place beside the others: they were started last, and go on later."""
+        found: list[str] = []
+        room: Width = self.n
+        for trial in self.running:
+            if widths[trial] > room:
+                found.append(trial)
+            else:
+                room -= widths[trial]
+        return found
 
     @property
     def overheads(self) -> Overheads:
@@ -179,19 +197,32 @@ class Share:
         return self.view.width(trial) is None and (left is None or left > 1)
 
 
-def divide(n: int, claims: Mapping[str, tuple[float, int]]) -> dict[str, int]:
-    """So many devices among claims of a weight and of the most that is of use: in proportion to the weights, but what
-    one cannot use goes to the others, and everybody gets one device if there are enough.
+class Claim(NamedTuple):
+    """How many devices are of use, `least` if any are to be, and how many device-seconds it has had before."""
+
+    weight: float
+    most: int
+    least: int = 1
+    used_s: float = 0.0
+
+
+def divide(n: int, claims: Mapping[str, Claim]) -> dict[str, int]:
+    """So many devices among claims: in proportion to their weights, but what one cannot use goes to the others, and
+    everybody gets its least. If there are too few for that, who has had least so far comes first: they take turns.
     """
     if len(claims) < 2:
         return dict.fromkeys(claims, n)
     given = dict.fromkeys(claims, 0)
+    for name in sorted(claims, key=lambda name: (claims[name].used_s / claims[name].weight, -claims[name].weight)):
+        if claims[name].least <= n:
+            given[name] = claims[name].least
+            n -= given[name]
     for _ in range(n):
         # The next device goes to whoever has least for its weight.
-        able = [name for name, (_, most) in claims.items() if given[name] < most]
+        able = [name for name, claim in claims.items() if 0 < given[name] < claim.most]
         if not able:
             break
-        given[min(able, key=lambda name: (given[name] / claims[name][0], -claims[name][0]))] += 1
+        given[min(able, key=lambda name: (given[name] / claims[name].weight, -claims[name].weight))] += 1
     return given
 
 

@@ -120,12 +120,13 @@ class Allocation:
         return GROUP if whole else 1
 
     def _ask_in_turn(self, room: int, everything: bool) -> None:
-        """Of each experiment as many as will have their turn when the places are given out one by one. At least one of
-        each, so that the allocator knows who wants devices; an experiment that has none is over.
+        """Of each experiment as many as will have their turn when the places are given out one by one, or as many as it
+        says. At least one of each, so that the allocator knows who wants devices; an experiment that has none is over.
         """
         for party in [party for party in self._runs.parties if party.outcome is None]:
             while everything and self._runs.ask_for_more(party, max(room, 1)):
                 pass
+            self._ask_up_to_most(party)
             done = party.idle and not self._runs.timers.waking_for(party) and not self._runs.ask_for_more(party, 1)
             if done:
                 self._runs.close_one(party)
@@ -135,6 +136,12 @@ class Allocation:
 
         running = [party for party in self._runs.parties if party.outcome is None]
         deque(islice(in_turn(running, has_another), room), maxlen=0)
+
+    def _ask_up_to_most(self, party: Party) -> None:
+        """Where its algorithm says how many trials may be under way."""
+        if (most := party.algorithm.max_concurrent) is not None:
+            while self._runs.ask_for_more(party, most):
+                pass
 
     def _ask_for_target(self) -> Target:
         at_s, trials, schedule, pools = self._answer.at_s, self._trials, self._schedule, self._fleet.pools
@@ -161,6 +168,7 @@ class Allocation:
             saved=lambda trial: trials[trial].checkpoints[-1].path if trials[trial].checkpoints else "",
             experiment=lambda trial: trials[trial].party.name,
             priorities=self._priorities,
+            used_s={party.name: party.used_s for party in self._runs.parties},
         )
         target = self._allocator.allocate(view, at_s)
         for machines in target.by_pool.values():

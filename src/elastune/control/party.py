@@ -28,6 +28,8 @@ class Party:
     """Its trials that want devices, in order."""
     running: int = 0
     """How many of its trials hold some."""
+    used_s: float = 0.0
+    """Device-seconds that its trials have had, as far as they have reported."""
     trials: int = 0
     reports: int = 0
     """Those that count."""
@@ -46,16 +48,22 @@ class Party:
 
 def in_turn(parties: Sequence[Party], has_another: Callable[[Party, int], bool]) -> Iterator[Party]:
     """Whose turn it is to get a device, again and again: that of the one with the fewest running trials for its
-    priority, those counted that it got here. `has_another` is told how many that were; one that has none is out.
+    priority, those counted that it got here; of several, of the one that has had least so far. `has_another` is told
+    how many that were; one that has none is out.
     """
-    heap = [(party.running / party.priority, place, 0) for place, party in enumerate(parties)]
+
+    def entry(place: int, got: int) -> tuple[float, float, float, int, int]:
+        party = parties[place]
+        running, used_s = (party.running + got) / party.priority, party.used_s / party.priority
+        return running, used_s, -party.priority, place, got
+
+    heap = [entry(place, 0) for place in range(len(parties))]
     heapify(heap)
     while heap:
-        _, place, got = heap[0]
-        party = parties[place]
-        if has_another(party, got):
-            yield party
-            heapreplace(heap, ((party.running + got + 1) / party.priority, place, got + 1))
+        *_, place, got = heap[0]
+        if has_another(parties[place], got):
+            yield parties[place]
+            heapreplace(heap, entry(place, got + 1))
         else:
             heappop(heap)
 

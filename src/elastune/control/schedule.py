@@ -161,6 +161,7 @@ class Schedule:
     def resized(self, trial: Trial, slots: tuple[Slot, ...]) -> None:
         """The trial is where it was told to go; what it held before and needs no longer is free."""
         if slots == trial.next_slots:
+            self.charge(trial)
             before, trial.slots, trial.next_slots = trial.slots, slots, ()
             trial.width = self.widths[trial.id]
             trial.began_s, trial.reported_s = self._answer.at_s, None
@@ -190,7 +191,12 @@ class Schedule:
             trial.leaving = True
             self._answer.order(m.StopTrial, trial.id, trial.attempt, within_s)
 
+    def charge(self, trial: Trial) -> None:
+        """To its experiment: what it has had of devices since it was last heard of."""
+        trial.party.used_s += float(trial.width) * (self._answer.at_s - trial.since_s)
+
     def left(self, trial: Trial) -> None:
+        self.charge(trial)
         self._pool(trial).give(trial.id, dict.fromkeys(trial.slots + trial.next_slots))
         del self.widths[trial.id]
         trial.party.running -= 1

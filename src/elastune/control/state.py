@@ -55,6 +55,11 @@ class Trial:
     """The newest last. One that it has taken over comes after all that it had before."""
 
     @property
+    def since_s(self) -> float:
+        """When it was last heard of where it is."""
+        return self.began_s if self.reported_s is None else self.reported_s
+
+    @property
     def left(self) -> int | None:
         """Iterations until the end of its run, if that is known."""
         return None if self.run.until is None else self.run.until - self.iteration

@@ -117,7 +117,8 @@ class TrialEvents:
     def _measure(self, trial: Trial) -> float:
         """How long the trial has trained since its last report. Reports that came in one turn share that time."""
         at_s = self._answer.at_s
-        since_s, first = (trial.began_s, True) if trial.reported_s is None else (trial.reported_s, False)
+        since_s, first = trial.since_s, trial.reported_s is None
+        self._schedule.charge(trial)
         trial.reported_s = at_s
         midway, trial.midway = trial.midway, False
         if self._measures and not midway and (first or at_s > since_s):
@@ -216,7 +217,7 @@ class TrialEvents:
 
     def _tell_if_it_hung(self, trial: Trial) -> None:
         """It was abandoned in the middle of a step, which is usual, but not of one that is so much longer."""
-        silent_s = self._answer.at_s - (trial.began_s if trial.reported_s is None else trial.reported_s)
+        silent_s = self._answer.at_s - trial.since_s
         step_s = trial.trained_s / max(trial.iteration, 1)
         if trial.iteration and silent_s > max(HANGS * step_s, HANGS_S):
             self._answer.note(
