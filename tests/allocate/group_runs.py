@@ -8,6 +8,7 @@ from tests.worlds import Session
 
 from elastune import messages as m
 from elastune.algorithm import Algorithm
+from elastune.algorithm.base import Actions, AlgorithmEvent, Ended
 from elastune.cluster.workload import Curve, Synthetic, Workload
 from elastune.messages import Config
 from elastune.spec import Run, TrialGroup
@@ -39,6 +40,20 @@ class OneByOne(Group):
             groups.append((Run(*new, self.lengths[0], True),))
             self.lengths = self.lengths[1:]
         return groups
+
+
+class TwoGroups(Group):
+    """The second comes when a trial of the first has ended."""
+
+    def __init__(self, first: Sequence[int], second: Sequence[int]) -> None:
+        super().__init__(first)
+        self.second = tuple(second)
+
+    def on(self, event: AlgorithmEvent, at_s: float) -> Actions:
+        if isinstance(event, Ended) and self.second:
+            self.lengths, self.second, self._begun = self.second, (), False
+            return Actions(tuple(self.more(1, at_s)))
+        return super().on(event, at_s)
 
 
 class ByMomentum(Workload):
