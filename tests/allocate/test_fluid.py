@@ -120,6 +120,15 @@ def test_algorithms_are_faster_than_with_the_default(algorithm: Algorithm, least
         assert speedup(algorithm, fluid, USUAL, resize_s=0.1) > least
 
 
+@pytest.mark.parametrize("as_published", [False, True])
+@pytest.mark.parametrize("scaling", [None, USUAL])
+@pytest.mark.parametrize("algorithm", [Group([40, 30, 20, 10]), SuccessiveHalving(27, 1, 27, 3), Hyperband(27, 1, 3)])
+def test_where_a_resize_takes_as_long_as_ten_steps_it_is_tried_and_then_let_be(
+    algorithm: Algorithm, scaling: Mapping[float, float] | None, as_published: bool
+) -> None:
+    assert speedup(algorithm, Fluid(scaling=scaling, as_published=as_published), USUAL, resize_s=10.0) > 0.9
+
+
 def test_a_synchronous_algorithm_finds_the_same() -> None:
     plain, fluid = (
         run(SuccessiveHalving(27, 1, 27, 3), allocator, USUAL) for allocator in (FirstComeFirstServed(8), Fluid())

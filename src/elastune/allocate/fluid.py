@@ -181,7 +181,7 @@ class Fluid(Allocator):
                 if name not in self._paces:
                     self._paces[name] = copy.deepcopy(self._new_pace)
                 self._known[trial] = self._paces[name]
-            self._known[trial].meet(trial, view.config(trial))
+            self._known[trial].meet(trial, view.config(trial), trial not in view.widths)
 
     def _share_out(self, share: Share, widths: dict[str, Width]) -> None:
         if share.held > share.n:

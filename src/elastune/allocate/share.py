@@ -185,8 +185,12 @@ class Share:
         return width if width >= 1 else part_of(self.view.sharing(trial))
 
     def _can_change(self, trial: str) -> bool:
-        """A change comes with the next report: who leaves then keeps what it has."""
+        """A change comes with the next report: who leaves then keeps what it has. So do the first that were ever
+        resized, until it is known what that took.
+        """
         left = self.view.left(trial)
+        if self.pace.tries_resize(trial, self.view.widths[trial]):
+            return False
         return self.view.width(trial) is None and (left is None or left > 1)
 
 
