@@ -65,6 +65,20 @@ class FixedWidth(Group):
         return [tuple(msgspec.structs.replace(each, width=2) for each in group) for group in super().more(free, at_s)]
 
 
+class TwoGroups(Group):
+    """The second comes when a trial of the first has ended."""
+
+    def __init__(self, first: Sequence[int], second: Sequence[int]) -> None:
+        super().__init__(first)
+        self.second = tuple(second)
+
+    def on(self, event: AlgorithmEvent, at_s: float) -> Actions:
+        if isinstance(event, Ended) and self.second:
+            self.lengths, self.second, self._begun = self.second, (), False
+            return Actions(tuple(self.more(1, at_s)))
+        return super().on(event, at_s)
+
+
 class ByMomentum(Workload):
     """A step takes from 1 to 10 seconds: the more momentum, the longer."""
 

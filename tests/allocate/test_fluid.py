@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.allocate.group_runs import ByMomentum, FixedWidth, Group, OneByOne, devices_over_time, resizes, starts
+from tests.allocate.group_runs import (
+    ByMomentum,
+    FixedWidth,
+    Group,
+    OneByOne,
+    TwoGroups,
+    devices_over_time,
+    resizes,
+    starts,
+)
 from tests.control.scripts import Script, ready
 from tests.worlds import Session, assert_sound, winner, world
 
@@ -118,6 +127,15 @@ def test_algorithms_are_faster_than_with_the_default(algorithm: Algorithm, least
         assert speedup(algorithm, fluid, USUAL, resize_s=0.1) > least
 
 
+@pytest.mark.parametrize("as_published", [False, True])
+@pytest.mark.parametrize("scaling", [None, USUAL])
+@pytest.mark.parametrize("algorithm", [Group([40, 30, 20, 10]), SuccessiveHalving(27, 1, 27, 3), Hyperband(27, 1, 3)])
+def test_where_a_resize_takes_as_long_as_ten_steps_it_is_tried_and_then_let_be(
+    algorithm: Algorithm, scaling: Mapping[float, float] | None, as_published: bool
+) -> None:
+    assert speedup(algorithm, Fluid(scaling=scaling, as_published=as_published), USUAL, resize_s=10.0) > 0.9
+
+
 def test_a_synchronous_algorithm_finds_the_same() -> None:
     plain, fluid = (
         run(SuccessiveHalving(27, 1, 27, 3), allocator, USUAL) for allocator in (FirstComeFirstServed(8), Fluid())
@@ -146,6 +164,32 @@ def test_a_machine_goes_another_comes_and_widths_are_filled_again() -> None:
     assert all(trial.iteration == 60 for trial in session.view.trials.values())
     undisturbed = run(Group([60, 60]), Fluid(), USUAL, machines=4)
     assert session.view.at_s < undisturbed.view.at_s + 25.0
+
+
+def test_who_has_a_device_to_itself_shares_it_once_packing_pays() -> None:
+    """The algorithm is asked for eight trials at first, and for others when it is known that more pay."""
+    session = run(OneByOne([40] * 30), Fluid(scaling=USUAL), USUAL)
+    assert sum(trial.start_s is not None and trial.start_s < 10.0 for trial in session.view.trials.values()) == 16
+
+
+def test_a_wide_trial_makes_room_for_those_that_wait_where_it_makes_little_of_its_devices() -> None:
+    """Three devices are not much faster than one. In the paper widths change only when nobody waits."""
+    poor: dict[float, float] = {1: 1, 2: 1.7, 4: 2.4}
+    ours, published = (
+        run(TwoGroups([20, 80], [5] * 12), Fluid(1, scaling=poor, as_published=published), poor, machines=4)
+        for published in (False, True)
+    )
+    assert starts(ours)["t-00001"] == (3, 1.0) and resizes(ours)[0] == ("t-00001", 1, 1.0)
+    assert not resizes(published)
+    assert ours.view.at_s < 0.97 * published.view.at_s
+
+
+def test_trials_that_come_one_by_one_are_packed_or_spread_by_what_found_the_best_so_far() -> None:
+    """The best has trained for much of the time: that speaks for fast trials, if spreading costs as little as here."""
+    near = {0.5: 0.5, 1: 1, 2: 1.98, 4: 3.9}
+    packed, spread = (starts(run(OneByOne([40] * 30), Fluid(scaling=known), known)) for known in (USUAL, near))
+    assert sum(share == 0.5 for _, share in packed.values()) > 20
+    assert sum(slots == 4 for slots, _ in spread.values()) > 15
 
 
 def test_trials_that_wait_are_let_in_when_machines_go() -> None:

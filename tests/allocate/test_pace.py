@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 from fractions import Fraction
 
 import pytest
@@ -117,6 +118,50 @@ def test_what_being_resized_takes_is_learnt() -> None:
     for _ in range(40):
         steps(pace, "t0", 1.0, 3)
     assert pace.resize_s == pytest.approx(0.5, abs=0.05) and before == 0.1
+
+
+def began(pace: Pace, extra_s: float, *step_s: float, width: int = 1) -> None:
+    """Steps of a trial from when it was started or resized: that took so much more."""
+    for k, each_s in enumerate(step_s):
+        pace.stepped(Steps("t0", width, 1, each_s + (0.0 if k else extra_s), k == 0))
+
+
+def test_what_being_resized_takes_is_learnt_from_widths_that_are_new() -> None:
+    pace = made()
+    began(pace, 0.0, 4.0, 4.0, 4.0)
+    began(pace, 10.0, 2.2, 2.2, width=2)
+    assert pace.resize_s == pytest.approx(10.0), "one is better than none"
+    began(pace, 12.0, 1.2, 1.2, width=4)
+    assert pace.resize_s == pytest.approx(11.0)
+
+
+def test_a_start_tells_nothing_of_resizes() -> None:
+    pace = made()
+    for _ in range(3):
+        pace.meet("t0", {"x": 0}, waits=True)
+        began(pace, 20.0, 1.0, 1.0, 1.0, 1.0)
+    assert pace.resize_s == 0.1
+    began(pace, 0.5, 1.0, 1.0)
+    assert pace.resize_s == pytest.approx(0.5)
+
+
+def test_where_steps_vary_resizes_that_take_nothing_are_not_dear() -> None:
+    rng, pace = random.Random(0), made()
+    for k in range(60):
+        began(pace, 0.0, *(10.0 * rng.lognormvariate(0.0, 0.1) for _ in range(4)), width=2 - k % 2)
+        assert 0.0 <= pace.resize_s < 3.0
+    assert pace.resize_s < 0.6
+
+
+def test_who_is_among_the_first_to_be_resized_tries_it_until_its_steps_tell_what_it_took() -> None:
+    pace = made()
+    assert not pace.tries_resize("t0", 1), "it was only started"
+    began(pace, 0.0, 4.0, 4.0, 4.0)
+    assert not pace.tries_resize("t0", 1) and pace.tries_resize("t0", 2)
+    began(pace, 10.0, 2.2, width=2)
+    assert pace.tries_resize("t0", 2)
+    assert pace.stepped(Steps("t0", 2, 1, 2.2, False)), "that is news"
+    assert not pace.tries_resize("t0", 2) and not pace.tries_resize("t0", 4)
 
 
 def test_pickling_changes_nothing() -> None:

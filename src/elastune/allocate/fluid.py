@@ -182,7 +182,7 @@ class Fluid(Allocator):
                 if name not in self._paces:
                     self._paces[name] = copy.deepcopy(self._new_pace)
                 self._known[trial] = self._paces[name]
-            self._known[trial].meet(trial, view.config(trial))
+            self._known[trial].meet(trial, view.config(trial), trial not in view.widths)
 
     def _share_out(self, share: Share, widths: dict[str, Width]) -> None:
         if share.held > share.n:
@@ -213,17 +213,15 @@ class Fluid(Allocator):
         return share.one_by_one and not share.waiting and self.extra < 0
 
     def _narrow(self, share: Share, widths: dict[str, Width], still: Sequence[str]) -> None:
-        """There is no place for some. Who has more than the formula gives to it with them makes room, and who has a
-        device to itself lets others join.
+        """There is no place for some. Who has a device to itself lets others join, and, which the paper does not have,
+        who has more than the formula gives to it with them makes room.
         """
         part = part_of(share.overheads.c) if still or not share.one_by_one else min(1, self.width)
         for trial in share.running:
             if widths[trial] == 1 and part < 1:
                 widths[trial] = part
-        if still and any(widths[trial] > 1 for trial in share.running):
-            for trial, width in share.formula().items():
-                if trial in widths and width < widths[trial]:
-                    widths[trial] = width
+        if still and not self.as_published:
+            widths |= share.narrowed()
 
     def _try_packing(self, share: Share, widths: dict[str, Width], still: Sequence[str]) -> None:
         """While trials wait, pack one more than is known to pay on a single device: what it costs is measured."""

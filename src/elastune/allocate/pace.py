@@ -41,6 +41,8 @@ PACKING, SPREADING = 0.05, 0.1
 """The marginal benefit that one more trial on a device must have (O_th in the paper), and one more device for one."""
 GROWTH = 1.25
 """Configurations are looked at again when there are so many times as many trials: all fits together cost few."""
+MANY_RESIZES = 10
+"""What a resize takes is the mean of the first so many; of those that come later each counts as one of so many."""
 MOST_AWAY = 100
 """So many trials that have left are remembered one by one."""
 MOST_TRIALS = 2_000
@@ -71,6 +73,10 @@ class _Trial:
     """What its configuration tells, and by the how many-th fit."""
     means: dict[int, _Mean] = field(default_factory=dict)
     """By mode."""
+    starts: bool = True
+    """Whether its next first step comes after a start, which may take longer than a resize: processes begin."""
+    resized: Steps | None = None
+    """The first step after a resize: the next one at that width tells how much of it was the resize."""
 
 
 _Pair = tuple[int, int]
@@ -89,7 +95,10 @@ class Pace:
     before: Mapping[int, float] = field(default_factory=dict)
     by_config: bool = True
     resize_s: float = 0.1
-    """What being started or resized takes besides the steps: measured too."""
+    """What being resized takes besides the steps: measured too."""
+    _resizes: int = 0
+    _extra_s: float = 0.0
+    """The mean of what first steps after a resize took more than others: below zero where steps happened to vary so."""
     _trials: dict[str, _Trial] = field(default_factory=dict)
     _away: dict[str, None] = field(default_factory=dict)
     """Those that have left, the first of them first."""
@@ -123,24 +132,36 @@ class Pace:
         same, trial.sharing = steps.sharing == trial.sharing or steps.first, steps.sharing
         if not same:  # others came or went in the middle of the step
             return False
-        mode = -steps.sharing if steps.sharing > 1 else math.ceil(steps.width)
+        mode = _mode(steps)
         mean = trial.means.setdefault(mode, _Mean())
         before = mean.weight
         step_s = steps.seconds / steps.number
-        if steps.first and before >= TELLING:
-            over_s = max(0.0, steps.seconds - math.exp(mean.log_s) * steps.number)
-            self.resize_s += 0.1 * (over_s - self.resize_s)
-            return False
+        if steps.first:
+            trial.starts, trial.resized = False, None if trial.starts else steps
+            if before >= TELLING:
+                return self._learn_resize(trial, mode)
         if before >= 1 and not steps.first:
             square = (math.log(step_s) - mean.log_s) ** 2 * before / (before + 1)
             self._noise = (self._noise[0] + 1, self._noise[1] + square)
         mean.add(FIRST if steps.first else steps.number, math.log(step_s))
+        known = not steps.first and self._learn_resize(trial, mode)
         drifted = mean.known_s is not None and abs(mean.log_s - mean.known_s) > DRIFT
         if not drifted and not before < TELLING <= mean.weight:
-            return False
+            return known
         mean.known_s = mean.log_s
         self._changed = True
         return True
+
+    def _learn_resize(self, trial: _Trial, mode: int) -> bool:
+        """By what its usual steps take at the width that it has now. Says whether it is the first time."""
+        first, trial.resized = trial.resized, None
+        if first is None or _mode(first) != mode:  # others came or went since
+            return False
+        self._resizes = min(self._resizes + 1, MANY_RESIZES)
+        extra_s = first.seconds - math.exp(trial.means[mode].log_s) * first.number
+        self._extra_s += (extra_s - self._extra_s) / self._resizes
+        self.resize_s = max(0.0, self._extra_s)
+        return self._resizes == 1
 
     def failed(self, width: Width) -> str:
         """Code that has never worked at a width is not tried there again."""
@@ -155,17 +176,20 @@ class Pace:
         self.widest = min(self.widest, max(1, mode // 2))
         return f"a trial on {mode} devices: on no more than {self.widest} from now on. Give widest={self.widest}"
 
-    def meet(self, trial: str, config: Config) -> None:
+    def meet(self, trial: str, config: Config, waits: bool = False) -> None:
         self._away.pop(trial, None)
         known = self._trials.get(trial)
         if known is None or (known.config is not config and known.config != config):
             self._trials[trial] = _Trial(config)
+        elif waits:
+            known.starts = True
 
     def leave(self, trial: str) -> None:
         """It has left its devices, and may come back. Of those that have been away for long only what they told is
         kept.
         """
         self._away[trial] = None
+        self._trials[trial].starts = True
         self._changed = True
         if len(self._away) > MOST_AWAY:
             self._forget(next(iter(self._away)))
@@ -245,6 +269,13 @@ class Pace:
         means = self._trials[trial].means.values() if trial in self._trials else ()
         return any(mean.weight >= 1 for mean in means)
 
+    def tries_resize(self, trial: str, width: Width) -> bool:
+        """Whether it is among the first that were ever resized, and has no steps yet that tell what that took."""
+        known = self._trials.get(trial)
+        if self._resizes or known is None or known.starts:
+            return False
+        return known.resized is not None or (width >= 1 and int(width) not in known.means)
+
     def _knows(self, mode: int) -> bool:
         return self._weights.get(mode, 0.0) >= self._enough
 
@@ -317,6 +348,10 @@ class Pace:
         if mode < 1:
             return []
         return [t.means[mode].weight for t in self._trials.values() if mode in t.means and 1 not in t.means]
+
+
+def _mode(steps: Steps) -> int:
+    return -steps.sharing if steps.sharing > 1 else math.ceil(steps.width)
 
 
 def _told_by(trial: _Trial) -> list[tuple[_Pair, float, float]]:

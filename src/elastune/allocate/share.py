@@ -13,7 +13,7 @@ from elastune.allocate.makespan import forecast, list_schedule
 from elastune.allocate.moldable import ORDERS, Order, best_plan
 from elastune.allocate.overheads import Overheads
 from elastune.allocate.pace import Pace
-from elastune.allocate.water_filling import dynamic_fluid, static_fluid
+from elastune.allocate.water_filling import dynamic_fluid, pays, static_fluid
 from elastune.spec import Width
 
 WINDOW = 64
@@ -108,11 +108,22 @@ class Share:
             for trial, left in zip(trials, lefts, strict=True)
         ]
 
-    def formula(self) -> dict[str, Width]:
-        """What Algorithm 1 gives to all, on all devices."""
+    def narrowed(self) -> dict[str, Width]:
+        """Those that run on more devices than Algorithm 1 gives to each if all devices are for all trials, and are to
+        have so many by the test of Algorithm 2.
+        """
+        if all(self.view.widths[trial] <= 1 for trial in self.running):
+            return {}
         trials = [*self.running, *self.waiting]
-        found = static_fluid(self.times(trials), self.n, self.overheads, self.usable)
-        return dict(zip(trials, found, strict=True))
+        times = self.times(trials)
+        found = static_fluid(times, self.n, self.overheads, self.usable)
+        narrower: dict[str, Width] = {}
+        for trial, time, new in zip(self.running, times, found, strict=False):
+            old = self.view.widths[trial]
+            narrow = new < old and old > 1 and self._can_change(trial)
+            if narrow and pays(time, old, new, self.overheads, self.pace.resize_s):
+                narrower[trial] = new
+        return narrower
 
     def static(self) -> dict[str, Width]:
         """Algorithm 1: those that wait, on the devices that are idle, the widest first and the longest of these."""
@@ -192,8 +203,12 @@ class Share:
         return width if width >= 1 else part_of(self.view.sharing(trial))
 
     def _can_change(self, trial: str) -> bool:
-        """A change comes with the next report: who leaves then keeps what it has."""
+        """A change comes with the next report: who leaves then keeps what it has. So do the first that were ever
+        resized, until it is known what that took.
+        """
         left = self.view.left(trial)
+        if self.pace.tries_resize(trial, self.view.widths[trial]):
+            return False
         return self.view.width(trial) is None and (left is None or left > 1)
 
 

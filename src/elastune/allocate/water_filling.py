@@ -59,8 +59,7 @@ def dynamic_fluid(
     wanted = static_fluid(times, n, overheads, usable)
     changed: dict[int, Width] = {}
     for trial, (time, old, new) in enumerate(zip(times, widths, wanted, strict=True)):
-        old_s, new_s = time * overheads.factor(old), time * overheads.factor(new) + resize_s
-        if (new > old and _less(new_s, old_s)) or (new < old and _less(new * new_s, old * old_s)):
+        if pays(time, old, new, overheads, resize_s):
             changed[trial] = new
     _drop_those_without_a_place(changed, times, widths, n)
     updated = [changed.get(trial, width) for trial, width in enumerate(widths)]
@@ -71,6 +70,12 @@ def dynamic_fluid(
         updated_s[trial] += resize_s
     later = makespan(updated_s, updated, n) > makespan(present_s, widths, n) * (1 + ROUNDING)
     return list(widths) if later else updated
+
+
+def pays(time: float, old: Width, new: Width, overheads: Overheads, resize_s: float) -> bool:
+    """The test of Algorithm 2: wider it must be done sooner, narrower it must take less of the devices."""
+    old_s, new_s = time * overheads.factor(old), time * overheads.factor(new) + resize_s
+    return (new > old and _less(new_s, old_s)) or (new < old and _less(new * new_s, old * old_s))
 
 
 def _less(one: float, other: float) -> bool:
