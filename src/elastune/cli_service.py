@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from elastune.cli_common import explained, json_option, print_json
 from elastune.errors import SpecError
+from elastune.spec import require_number
 from elastune.units import format_duration, parse_money
 
 if TYPE_CHECKING:
@@ -206,6 +208,7 @@ _quota = [
 ]
 
 
+NAME = r"[a-z0-9][a-z0-9-]{0,62}"
 LIMITS = ("max-devices", "max-running", "max-storage-bytes", "max-usd-per-month")
 
 
@@ -215,6 +218,13 @@ def quota_options(command: Any) -> Any:
     return command
 
 
+def _given(quota: dict[str, Any]) -> dict[str, Any]:
+    given = {key: value for key, value in quota.items() if value is not None}
+    for key, value in given.items():
+        require_number(f"--{key.replace('_', '-')}", value, zero=key != "share")
+    return given
+
+
 @tenant.command("add")
 @click.argument("name")
 @quota_options
@@ -222,7 +232,9 @@ def quota_options(command: Any) -> Any:
 @explained
 def tenant_add(name: str, service: str | None, **quota: Any) -> None:
     """Add a tenant."""
-    given = {key: value for key, value in quota.items() if value is not None}
+    if not re.fullmatch(NAME, name):
+        raise SpecError(f"NAME={name!r}: must be at most 63 lower-case letters, digits and '-', and not begin with '-'")
+    given = _given(quota)
     client_of(service).request("POST", "/tenants", json={"id": name, **given})
     click.echo(f"{name}: now give it a token: elastune tenant token {name}")
 
@@ -236,7 +248,7 @@ def tenant_add(name: str, service: str | None, **quota: Any) -> None:
 @explained
 def tenant_quota(name: str, unlimited: tuple[str, ...], service: str | None, as_json: bool, **quota: Any) -> None:
     """Change quotas of a tenant; what is not given stays as it is."""
-    new = {key: value for key, value in quota.items() if value is not None}
+    new = _given(quota)
     new |= dict.fromkeys(each.replace("-", "_") for each in unlimited)
     changed = client_of(service).request("PUT", f"/tenants/{name}", json=new)
     if as_json:

@@ -140,7 +140,8 @@ def test_a_missing_metric_ends_the_run_and_names_what_was_reported(until: int) -
     view: RunView = session.view
     assert view.status == "failed"
     assert view.reason == (
-        "trial t-00000 reported no metric 'loss': did you mean 'losss'? it reported: accuracy, losss"
+        "trial t-00000 reported no metric 'loss': did you mean 'losss'? it reported: accuracy, losss. "
+        "Report it, or set metric to what is reported"
     )
     assert_sound(session)
 

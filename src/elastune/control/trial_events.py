@@ -240,4 +240,5 @@ def _no_metric(metric: str, event: m.TrialReported) -> str:
     given = event.metrics.get(metric)
     if given is not None:
         return f"trial {event.trial} reported {metric}={given!r}: must be a number"
-    return f"trial {event.trial} reported no metric {metric!r}: {did_you_mean(metric, event.metrics, 'it reported')}"
+    found = did_you_mean(metric, event.metrics, "it reported")
+    return f"trial {event.trial} reported no metric {metric!r}: {found}. Report it, or set metric to what is reported"
