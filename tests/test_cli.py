@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from elastune.allocate import Fluid
 from elastune.cli import main
+from elastune.config_file import load_experiment
+from elastune.profile import JobProfile, Scaling, constant, save_profile
 from elastune.yaml_file import read_yaml
 
 GOOD = """
@@ -114,6 +117,8 @@ BAD = [
     ),
     ("devices: 2", "devices: 2, devices_per_trial: 1/0", "devices_per_trial='1/0': must be a whole number of devices"),
     ("seed: 3", "allocator: fair", "allocator='fair': allowed: Fluid"),
+    ("seed: 3", "allocator: {Fluid: {profile: none.yaml}}", "none.yaml"),
+    ("seed: 3", "allocator: {Fluid: {profile: p.yaml, scaling: {1: 1}}}", "give one of them"),
     ("seed: 3", "allocator: {Fluid: {widest: 0}}", "allocator Fluid: widest=0: must be a whole number"),
     ("seed: 3", "devices: 8", "devices and cluster.devices are the same: give one of them"),
     ("seed: 3", "machines: 2", "machines and cluster.machines are the same: give one of them"),
@@ -296,3 +301,13 @@ def test_the_journal_may_live_in_postgresql(folder: Path, postgres_server: str) 
     assert json.loads(status.stdout)["status"] == "succeeded"
     assert "say where with --journal" in refused("status", "with-pg/exp")
     assert call("resume", "with-pg/exp", "--journal", postgres_server).exit_code == 0
+
+
+def test_fluid_knows_from_a_profile_what_several_devices_bring(folder: Path) -> None:
+    profile = JobProfile(constant(30.0), Scaling({1: 1, 2: 1.9, 4: 3.5}))
+    save_profile(folder / "p.yaml", profile)
+    text = GOOD.replace("devices: 2}", "devices: 2, allocator: {Fluid: {profile: p.yaml}}}")
+    (folder / "fluid.yaml").write_text(text)
+    allocator = load_experiment(folder / "fluid.yaml", with_trainable=False)[0].experiment.allocator
+    assert isinstance(allocator, Fluid) and allocator.scaling == profile.scaling
+    assert call("simulate", "fluid.yaml").exit_code == 0

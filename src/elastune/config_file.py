@@ -21,6 +21,7 @@ from elastune.cluster.workload import Synthetic, Workload, table_from_file
 from elastune.cluster.workload_lcbench import LCBench
 from elastune.errors import Infeasible, SpecError, did_you_mean
 from elastune.planning import Planning
+from elastune.profile import load_profile
 from elastune.simulation import Simulation
 from elastune.spec import Retention, Workers, require_int
 from elastune.spot import Spot
@@ -38,7 +39,6 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
 SECONDS = ("request", "boot", "lifetime", "notice", "start", "resize")
 """Durations of the simulation section, which its fields in Python give in seconds."""
 CLUSTER = {"machines", "devices", "devices_per_trial", "allocator", "provider", "boot", "market"}
-ALLOCATORS: dict[str, Callable[..., Any]] = {"Fluid": Fluid}
 SHARED = set(inspect.signature(Tuner).parameters) & set(inspect.signature(Together).parameters) - {"name"}
 """What is one for all experiments that share a run."""
 
@@ -108,7 +108,22 @@ def load_together(
 def _with_allocator(fields: dict[str, Any], path: Path) -> dict[str, Any]:
     if fields.get("allocator") is None:
         return fields
-    return fields | {"allocator": _one_of(ALLOCATORS, fields["allocator"], f"{path}: allocator")}
+
+    def fluid(
+        most_packed: int | None = None,
+        widest: int | None = None,
+        scaling: Mapping[float, float] | None = None,
+        profile: str | None = None,
+        as_published: bool = False,
+    ) -> Fluid:
+        if profile is None:
+            return Fluid(most_packed, widest, scaling, as_published)
+        if scaling is not None:
+            raise SpecError(f"profile={profile!r} and scaling={scaling!r}: give one of them")
+        known, _ = load_profile(path.parent / profile)
+        return Fluid(most_packed, widest, known.scaling, as_published)
+
+    return fields | {"allocator": _one_of({"Fluid": fluid}, fields["allocator"], f"{path}: allocator")}
 
 
 def _with_searcher(fields: dict[str, Any], path: Path) -> dict[str, Any]:
