@@ -49,6 +49,7 @@ def spikes(every_s: float, number: int) -> Prices:
 # ---------------------------------------------------------------------------------------------- nothing is lost
 
 
+@pytest.mark.timeout(1200)  # ever new prices, until there were enough revocations
 def test_trials_lose_nothing_when_machines_are_taken_away_with_and_without_notice() -> None:
     """The short form of a benchmark: what it compares, and with what, is said there."""
     study = subprocess.run(
