@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,7 @@ LINGER_S = 10.0
 FENCED, OVERSTAYED = 75, 76
 DATABASE = "ELASTUNE_SERVICE_DATABASE"
 """The variable with the URL of the database: everybody can see the arguments of a process."""
-NICE = 5
+NICE = 10
 """Training gives way to the service: pages stay quick."""
 
 
@@ -290,13 +291,22 @@ def _summary(result: Result) -> dict[str, Any]:
     return summary
 
 
+def _give_way() -> None:
+    """To processes of other sessions, too: where Linux shares its cores by session first, `nice` is only heard within
+    one. What is started from here inherits both.
+    """
+    os.nice(NICE)
+    with suppress(OSError):  # a kernel without, or one that has just been asked
+        Path("/proc/self/autogroup").write_text(str(NICE))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m elastune.service.drive")
     for name in ("home", "storage", "driver"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--ray")
     given = parser.parse_args(arguments)
-    os.nice(NICE)
+    _give_way()
     _ignore_sigterm()
     url = os.environ.pop(DATABASE)
     database = ServiceDatabase(url)

@@ -33,7 +33,7 @@ def start_ray(cpus: int) -> bool:
     if ray.is_initialized():
         _check_connected(cpus)
         return False
-    with _sessions_of_their_own():
+    with _groups_of_their_own():
         ray.init(
             address="local",
             num_cpus=cpus,
@@ -69,12 +69,13 @@ def stop_ray() -> None:
 
 
 @contextmanager
-def _sessions_of_their_own() -> Iterator[None]:
+def _groups_of_their_own() -> Iterator[None]:
     """A signal to the driver's process group is for the driver alone: a batch system sends SIGTERM to all of it, and
-    without Ray there is no orderly end. Ray's processes still end with the driver: the kernel sees to that.
+    without Ray there is no orderly end. Ray's processes still end with the driver: the kernel sees to that. They stay
+    in its session, because Linux shares its cores by session first: each of them would get as much as the driver.
     """
     popen = services.ConsolePopen
-    services.ConsolePopen = partial(popen, start_new_session=True)  # type: ignore[assignment,misc]
+    services.ConsolePopen = partial(popen, process_group=0)  # type: ignore[assignment,misc]
     try:
         yield
     finally:
