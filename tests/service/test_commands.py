@@ -19,9 +19,12 @@ from tests.service.storm import Running, running
 
 from elastune.cli import main
 from elastune.service.client import Client
+from elastune.service.drive import NICE
 
 TRAIN = """
+import os
 import time
+from pathlib import Path
 import elastune as et
 
 def train(config):
@@ -32,6 +35,11 @@ def train(config):
 
 def broken(config):
     raise RuntimeError("no such data")
+
+def polite(config):
+    sessions = Path("/proc/self/autogroup")
+    of_session = float(sessions.read_text().split()[-1]) if sessions.exists() else 5.0
+    et.report({"loss": 0.0, "nice": float(os.nice(0)), "nice_of_session": of_session})
 
 class Model:
     def score(self, hyperparameters, checkpoint_path, resume):
@@ -106,6 +114,16 @@ def test_a_rerun_computes_what_another_job_takes_from_known_scores(folder: Path)
     assert not is_known(first)
     assert is_known(client.submit(path)["id"])
     assert not is_known(client.rerun(first)["id"])
+
+
+def test_training_gives_way_to_the_service_and_other_sessions(folder: Path) -> None:
+    path = write(folder, trainable="train.py:polite", algorithm={"FIFO": {"n": 1, "R": 1}})
+    client = Client()
+    job = client.submit(path)["id"]
+    assert client.wait(job)["state"] == "succeeded"
+    (trial,) = client.trials(job)
+    metrics = client.trial(job, trial["trial"])["reports"][0]["metrics"]
+    assert metrics["nice"] >= NICE and metrics["nice_of_session"] == NICE
 
 
 def test_all_seeds_are_waited_for_and_summed_up(folder: Path) -> None:

@@ -45,7 +45,7 @@ LINGER_S = 10.0
 FENCED, OVERSTAYED = 75, 76
 DATABASE = "ELASTUNE_SERVICE_DATABASE"
 """The variable with the URL of the database: everybody can see the arguments of a process."""
-NICE = 10
+NICE = 5
 """Training gives way to the service: pages stay quick."""
 
 
