@@ -303,11 +303,11 @@ def test_the_journal_may_live_in_postgresql(folder: Path, postgres_server: str) 
     assert call("resume", "with-pg/exp", "--journal", postgres_server).exit_code == 0
 
 
-def test_fluid_knows_from_a_profile_what_several_devices_bring(folder: Path) -> None:
-    profile = JobProfile(constant(30.0), Scaling({1: 1, 2: 1.9, 4: 3.5}))
+def test_fluid_knows_from_a_profile_what_several_devices_bring_and_what_packing_costs(folder: Path) -> None:
+    profile = JobProfile(constant(30.0), Scaling({1: 1, 2: 1.9, 4: 3.5}), packed=(0.7,))
     save_profile(folder / "p.yaml", profile)
     text = GOOD.replace("devices: 2}", "devices: 2, allocator: {Fluid: {profile: p.yaml}}}")
     (folder / "fluid.yaml").write_text(text)
     allocator = load_experiment(folder / "fluid.yaml", with_trainable=False)[0].experiment.allocator
-    assert isinstance(allocator, Fluid) and allocator.scaling == profile.scaling
+    assert isinstance(allocator, Fluid) and allocator.scaling == profile.with_parts
     assert call("simulate", "fluid.yaml").exit_code == 0

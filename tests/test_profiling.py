@@ -57,14 +57,15 @@ def tuner(folder: Path, **changes: Any) -> et.Tuner:
 
 
 def test_steps_and_speed_up_of_a_sleeping_job_are_found_and_can_be_planned_with(tmp_path: Path) -> None:
-    found = tuner(tmp_path, devices=2, price="$1").profile("3s", progress=False)
+    found = tuner(tmp_path, devices=2, price="$1").profile("3s", progress=False, packed=2)
     profile, cloud = found.profile, found.cloud
     assert profile.step.expected_s == pytest.approx(STEP_S, rel=0.1)
     assert set(profile.scaling.speedups) == {1, 2}
     assert profile.scaling(2) == pytest.approx(SPEEDUP, rel=0.1)
+    assert profile.packed == pytest.approx((1.0,), rel=0.1), "two that sleep are no slower than one"
     assert (cloud.devices, cloud.price_usd_per_hour) == (2, 2.0)
     rows = found.to_dict()["widths"]
-    assert [row["width"] for row in rows] == [1, 2] and all(row["steps"] >= 5 for row in rows)
+    assert [row["width"] for row in rows] == ["1/2", 1, 2] and all(row["steps"] >= 5 for row in rows)
     found.save(tmp_path / "t.profile.yaml")
     again, same_cloud = load_profile(tmp_path / "t.profile.yaml")
     assert again == profile and same_cloud == cloud

@@ -109,6 +109,9 @@ def simulate(
 @click.option("--out", type=click.Path(path_type=Path), help="The file to write; default: NAME.profile.yaml.")
 @click.option("--for", "seconds", default="20s", show_default=True, metavar="DURATION", help="How long at each width.")
 @click.option("--widths", metavar="1,2,4", help="Which widths; default: 1, 2, 4, ... as many as there are devices.")
+@click.option(
+    "--packed", type=click.IntRange(1, 64), default=1, metavar="N", help="Also 2, ... N trials on a device: for Fluid."
+)
 @click.option("--storage", type=click.Path(path_type=Path), help="Folder for runs; default: runs.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Folder for a picture of what was measured.")
 @json_option
@@ -119,6 +122,7 @@ def profile(
     out: Path | None,
     seconds: str,
     widths: str | None,
+    packed: int,
     storage: Path | None,
     plot: Path | None,
     as_json: bool,
@@ -132,7 +136,7 @@ def profile(
     wanted = None if widths is None else _whole_numbers("widths", widths)
     try:
         with redirect_stdout(sys.stderr):
-            found = tuner.profile(seconds, wanted, progress=not quiet and not as_json)
+            found = tuner.profile(seconds, wanted, not quiet and not as_json, packed)
     except KeyboardInterrupt:
         click.echo(f"interrupted; {out} was not written: a part of the widths is no profile", err=True)
         sys.exit(INTERRUPTED)

@@ -121,7 +121,7 @@ def _with_allocator(fields: dict[str, Any], path: Path) -> dict[str, Any]:
         if scaling is not None:
             raise SpecError(f"profile={profile!r} and scaling={scaling!r}: give one of them")
         known, _ = load_profile(path.parent / profile)
-        return Fluid(most_packed, widest, known.scaling, as_published)
+        return Fluid(most_packed, widest, known.with_parts, as_published)
 
     return fields | {"allocator": _one_of({"Fluid": fluid}, fields["allocator"], f"{path}: allocator")}
 

@@ -144,16 +144,22 @@ class Tuner(Driver):
 
         return plan_of(self.experiment)
 
-    def profile(self, seconds: Duration = 20.0, widths: Sequence[int] | None = None, progress: bool = True) -> Profiled:
+    def profile(
+        self,
+        seconds: Duration = 20.0,
+        widths: Sequence[int] | None = None,
+        progress: bool = True,
+        packed: int = 1,
+    ) -> Profiled:
         """Measure how the training scales, on the machines of this experiment: at widths 1, 2, 4, ... for some time
-        each. What was found can be saved, edited, and planned with. Interrupted it raises KeyboardInterrupt: a part of
-        the widths is no profile.
+        each, and before that with 2, 3, ... up to `packed` trials on each device. What was found can be saved, edited,
+        and planned with. Interrupted it raises KeyboardInterrupt: a part of the widths is no profile.
         """
         from elastune.allocate.stepwise import MEASURED
         from elastune.profile.measure import Measured
         from elastune.profiling import Profiled, profiling_experiment
 
-        experiment = profiling_experiment(self.experiment, parse_duration(seconds, "seconds"), widths)
+        experiment = profiling_experiment(self.experiment, parse_duration(seconds, "seconds"), widths, packed)
         result = Driver(experiment, self.trainable, self._storage, self._journal_url).fit(progress)
         if result.status == "interrupted":
             raise KeyboardInterrupt("the profiling was interrupted: there is no profile")
@@ -164,4 +170,4 @@ class Tuner(Driver):
             )
         with closing(open_journal(result.path, self._journal_url, must_exist=True)) as journal:
             measured = Measured.of(decode_record(body) for body in journal.read())
-        return Profiled.of(measured, self.experiment)
+        return Profiled.of(measured, self.experiment, packed)

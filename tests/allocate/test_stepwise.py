@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,16 +12,18 @@ from tests.worlds import Scripted, Session, assert_sound, losses, world
 
 from elastune import messages as m
 from elastune.algorithm import FIFO
+from elastune.allocate.base import MachineView, Steps, View
 from elastune.allocate.stepwise import LEAST_STEPS, Stepwise, widths_on
 from elastune.cluster.workload import Synthetic, Workload
 from elastune.errors import SpecError
-from elastune.spec import Limits
+from elastune.profile.measure import Measured
+from elastune.spec import Limits, Width
 
 ENDLESS = FIFO(1_000_000, R=1_000_000)
 
 
 def measure(
-    machines: int, devices: int, seconds: float, widths: tuple[int, ...], workload: Workload | None = None
+    machines: int, devices: int, seconds: float, widths: tuple[Width, ...], workload: Workload | None = None
 ) -> Session:
     allocator = Stepwise(machines, devices, seconds, widths)
     return world(ENDLESS, allocator=allocator, machines=machines, devices=devices, workload=workload, boot_s=2.0).run()
@@ -71,6 +76,29 @@ def test_slow_steps_are_waited_for() -> None:
     assert sum(reports) >= 2 * (LEAST_STEPS + 1) + LEAST_STEPS + 1
 
 
+def test_trials_that_share_devices_fill_them_and_those_that_return_are_replaced() -> None:
+    session = measure(1, 2, 30.0, (Fraction(1, 3), Fraction(1, 2), 1), Scripted(losses(3, 2, 1)))
+    assert_sound(session)
+    packed = Measured.of(session.records).packed
+    assert set(packed) == {2, 3}
+    assert min(len(steps) for steps in packed.values()) > 20, "of 60: beginnings, ends and the last look do not count"
+    assert session.view.reason == "every width was measured"
+
+
+def test_time_for_trials_that_share_a_device_begins_when_all_of_them_are_there() -> None:
+    stepwise = Stepwise(1, 1, 10.0, (Fraction(1, 2), 1))
+    two = View(0, {"a": Fraction(1, 2), "b": Fraction(1, 2)}, (), machines=lambda pool: [MachineView(0.0, ())])
+    assert stepwise.allocate(two, 0.0).widths == {"a": Fraction(1, 2), "b": Fraction(1, 2)}
+    for at_s in range(1, 60):
+        stepwise.stepped(Steps("a", Fraction(1, 2), 1, 1.0, at_s == 1, sharing=1))
+    assert set(stepwise.allocate(two, 60.0).widths.values()) == {Fraction(1, 2)}
+    for _ in range(20):
+        stepwise.stepped(Steps("a", Fraction(1, 2), 1, 1.0, False, sharing=2))
+    assert not stepwise.allocate(two, 66.0).widths, "they begin again half-way"
+    stepwise.allocate(replace(two, widths={}), 66.5)
+    assert set(stepwise.allocate(two, 71.0).widths.values()) == {1}
+
+
 def test_trials_that_return_are_replaced() -> None:
     session = measure(1, 2, 20.0, (1, 2), Scripted(losses(3, 2, 1)))
     view = session.view
@@ -93,7 +121,7 @@ def test_widths_double_as_far_as_there_is_a_place(machines: int, devices: int, w
     [
         (0.0, (1,), "seconds=0.0: must be a number greater than 0"),
         (float("nan"), (1,), "seconds=nan"),
-        (1.0, (1, 0), "width=0: must be a whole number of at least 1"),
+        (1.0, (1, 0), "width=0: must be a whole number of devices (1, 2, 4, ...) or the part of one"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(seconds: float, widths: tuple[int, ...], message: str) -> None:

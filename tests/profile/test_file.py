@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,8 @@ STEPS: st.SearchStrategy[Latency] = (
 )
 LATENCIES = STEPS | st.just(constant(0.0)) | st.just(empirical((0.0, 1.0)))
 SCALINGS = st.dictionaries(st.integers(2, 512), st.floats(0.01, 1000)).map(lambda known: Scaling({1: 1.0, **known}))
-PROFILES = st.builds(JobProfile, STEPS, SCALINGS, LATENCIES, LATENCIES)
+PACKED = st.lists(st.floats(0.01, 1.0), max_size=4).map(tuple)
+PROFILES = st.builds(JobProfile, STEPS, SCALINGS, LATENCIES, LATENCIES, PACKED)
 AMOUNTS = st.floats(0, 1e6)
 ODD = st.text(st.sampled_from("a '\"\\\n\r\t\0\x7f\x85\xa0\u2028\u2029\ufeff\ufffe\U0001f600:#-"), min_size=1)
 """Line breaks that YAML takes for others, and what else is no letter."""
@@ -86,6 +88,13 @@ def test_seconds_by_width_stand_for_step_and_scaling(tmp_path: Path) -> None:
     profile, _ = load_profile(written(tmp_path, "step_s: {1: 109, 2: 57.7s, 4: [30, 31]}"))
     assert profile.step.expected_s == pytest.approx(109.0)
     assert profile.scaling.speedups == pytest.approx({1: 1.0, 2: 109 / 57.7, 4: 109 / 30.5})
+
+
+def test_what_packing_costs_is_read_and_is_a_speed_at_a_part_of_a_device(tmp_path: Path) -> None:
+    profile, _ = load_profile(written(tmp_path, TEXT + "packed: {2: 0.7, 3: 0.5}\n"))
+    assert profile == replace(GOOD, packed=(0.7, 0.5))
+    assert profile.with_parts.speedups == {1 / 3: 0.5, 0.5: 0.7, **GOOD.scaling.speedups}
+    assert GOOD.with_parts == GOOD.scaling
 
 
 def test_a_saved_file_is_small_readable_and_says_what_its_fields_are(tmp_path: Path) -> None:
@@ -167,6 +176,11 @@ BAD = [
     ("step_s: {1: []}", "step_s[1]=[]: must have at least one duration"),
     ("step_s: {2: 50}", "step_s={2: 50}: must say the seconds of width 1"),
     ("step_s: {1: 100, 0.5: 300}", "step_s width=0.5"),
+    ("step_s: {1: 1}\npacked: 0.7", "packed=0.7: must map numbers of trials on a device"),
+    ("step_s: {1: 1}\npacked: {3: 0.5}", "packed={3: 0.5}: must map numbers of trials on a device, from 2 on"),
+    ("step_s: {1: 1}\npacked: {2: 0.7, 4: 0.5}", "packed={2: 0.7, 4: 0.5}: must map"),
+    ("step_s: {1: 1}\npacked: {2: 1.1}", "packed[2]=1.1: each of 2 trials on a device is at most as fast as alone"),
+    ("step_s: {1: 1}\npacked: {2: 0}", "packed[2]=0: must be a number greater than 0"),
     ("step_s: {1: 1}\nstart: -1", "start=-1: must be a duration of at least 0"),
     ("step_s: {1: 1}\ncloud: {name: x, devices: 1, price: -1}", "cloud: price=-1"),
     ("step_s: {1: 1}\ncloud: p3.8xlarg", "cloud: machine type 'p3.8xlarg': did you mean 'p3.8xlarge'?"),

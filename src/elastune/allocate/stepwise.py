@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from elastune.allocate.base import Allocator, Steps, Target, View
 from elastune.plan.model import machines_for
-from elastune.spec import require_int, require_number
+from elastune.spec import Width, require_number, to_width
 
 LEAST_STEPS = 3
 """A width is measured until all its trials together have made so many steps for each of them, however long that takes:
@@ -31,19 +31,24 @@ def widths_on(machines: int, devices: int) -> tuple[int, ...]:
 
 
 class Stepwise(Allocator):
-    def __init__(self, machines: int, devices: int, seconds: float, widths: Sequence[int]) -> None:
+    def __init__(self, machines: int, devices: int, seconds: float, widths: Sequence[Width]) -> None:
         require_number("seconds", seconds)
-        for width in widths:
-            require_int("width", width, 1)
-        self.machines, self.devices, self.seconds, self.widths = machines, devices, seconds, tuple(widths)
+        self.machines, self.devices, self.seconds = machines, devices, seconds
+        self.widths = tuple(to_width("width", width) for width in widths)
         self._phase = -1
         self._until_s = 0.0
         self._steps = 0
         self._begun_again = False
 
+    @property
+    def width(self) -> Width:  # type: ignore[override]
+        """Trials that share devices are as many as that makes."""
+        return min(1, self.widths[max(0, self._phase)]) if self._phase < len(self.widths) else 1
+
     def stepped(self, steps: Steps) -> bool:
         if 0 <= self._phase < len(self.widths) and steps.width == self.widths[self._phase]:
-            self._steps += steps.number
+            # Of those that share a device once all are there: their processes may have to start.
+            self._steps += steps.number if steps.width >= 1 or steps.sharing == steps.width.denominator else 0
         return False
 
     def allocate(self, view: View, at_s: float) -> Target:
@@ -68,4 +73,7 @@ class Stepwise(Allocator):
     def _side_by_side(self) -> int:
         """As many trials as have a place."""
         width = self.widths[self._phase]
+        if width < 1:
+            return self.machines * self.devices * width.denominator
+        width = int(width)
         return self.machines // machines_for(1, width, self.devices) * (max(1, self.devices // width))

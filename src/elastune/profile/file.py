@@ -14,6 +14,7 @@ How a training job scales, and what its machines cost. Durations are seconds, or
 one that varies is {normal: {mean: , std: }}, {lognormal: {mean: , std: }} or {empirical: [...]}.
 step: one iteration on one device; scaling: how many times faster it is on so many devices
   (in place of both, step_s: the seconds of a step by number of devices);
+packed: how fast each of so many trials on one device is, where 1 is alone;
 start: to begin a trial on warm workers; cold_start: on a new machine, after its boot; measured: a note;
 cloud: a type of the catalog, such as p3.8xlarge or {type: p3.8xlarge, market: spot}, or your own: its devices, its
   price per hour, the time until a request is served and to boot, and the least time that is billed."""

@@ -15,24 +15,32 @@ from elastune.profile.job import JobProfile
 from elastune.profile.latency import Latency, empirical
 from elastune.profile.scaling import Scaling
 
+_Device = tuple[str, int]
+
 
 @dataclass(slots=True)
 class _Attempt:
     number: int
     width: int
+    sharing: int
+    """So many trials are to share its device."""
+    device: _Device
     cold: bool
     """Whether it began in a process where nothing has trained yet."""
     began_s: float
     reported_s: float | None = None
+    full: bool = False
+    """Whether all that are to share its device were there then."""
 
 
 @dataclass(slots=True)
 class Measured:
-    """Seconds: of steps by width, of beginnings (with the width and the number of steps until the first news), of
-    leaving, and of machines.
+    """Seconds: of steps by width, of steps by how many trials shared a device, of beginnings (with the width and the
+    number of steps until the first news), of leaving, and of machines.
     """
 
     steps: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    packed: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     firsts: list[tuple[int, int, float]] = field(default_factory=list)
     cold_firsts: list[tuple[int, int, float]] = field(default_factory=list)
     leaves: list[float] = field(default_factory=list)
@@ -41,6 +49,9 @@ class Measured:
     _attempts: dict[str, _Attempt] = field(default_factory=dict)
     _asked_s: dict[str, float] = field(default_factory=dict)
     _used: set[m.Slot] = field(default_factory=set)
+    _shares: dict[str, float] = field(default_factory=dict)
+    """Of trials that are resized: the part of a device that they will have."""
+    _on: dict[_Device, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     @classmethod
     def of(cls, records: Iterable[m.Record]) -> Measured:
@@ -57,26 +68,41 @@ class Measured:
                 case m.TrialReported():
                     self._reported(event, at_s, together)
                 case m.TrialResized():
-                    if attempt := self._attempt(event):
-                        self._attempts[event.trial] = self._begin(event.attempt, event.slots, at_s)
-                case m.TrialPaused():
-                    if (attempt := self._attempt(event)) and attempt.reported_s is not None:
-                        self.leaves.append(at_s - attempt.reported_s)
+                    if self._attempt(event):
+                        self._begin(event, event.slots, self._shares.pop(event.trial, 1.0), at_s)
+                case m.TrialPaused() | m.TrialReturned() | m.TrialFailed() | m.TrialLost():
+                    self._left(event, at_s)
                 case m.NodeReady():
                     if event.node in self._asked_s:
                         self.requests.append(max(0.0, event.billed_from_s - self._asked_s.pop(event.node)))
                         self.boots.append(at_s - event.billed_from_s)
         for command in record.commands:
             match command:
-                case m.StartTrial(share=1.0):
-                    self._attempts[command.trial] = self._begin(command.attempt, command.slots, at_s)
+                case m.StartTrial():
+                    self._begin(command, command.slots, command.share, at_s)
+                case m.ResizeTrial():
+                    self._shares[command.trial] = command.share
                 case m.AddNode():
                     self._asked_s[command.node] = at_s
 
-    def _begin(self, number: int, slots: tuple[m.Slot, ...], at_s: float) -> _Attempt:
-        cold = not self._used.issuperset(slots)
+    def _begin(self, of: m.StartTrial | m.TrialResized, slots: tuple[m.Slot, ...], share: float, at_s: float) -> None:
+        self._leave(of.trial)
+        cold, device = not self._used.issuperset(slots), (slots[0].node, slots[0].device)
         self._used.update(slots)
-        return _Attempt(number, len(slots), cold, at_s)
+        self._attempts[of.trial] = _Attempt(of.attempt, len(slots), round(1 / share), device, cold, at_s)
+        self._on[device].add(of.trial)
+
+    def _left(self, event: m.TrialEvent, at_s: float) -> None:
+        attempt = self._attempt(event)
+        if attempt is None:
+            return
+        if isinstance(event, m.TrialPaused) and attempt.sharing == 1 and attempt.reported_s is not None:
+            self.leaves.append(at_s - attempt.reported_s)
+        self._leave(event.trial)
+
+    def _leave(self, trial: str) -> None:
+        if (attempt := self._attempts.pop(trial, None)) is not None:
+            self._on[attempt.device].discard(trial)
 
     def _attempt(self, event: m.TrialEvent) -> _Attempt | None:
         attempt = self._attempts.get(event.trial)
@@ -87,14 +113,19 @@ class Measured:
         attempt = self._attempt(event)
         if attempt is None:
             return
-        number = together[event.trial]
+        number, full = together[event.trial], len(self._on[attempt.device]) == attempt.sharing
         if attempt.reported_s is None:
-            firsts = self.cold_firsts if attempt.cold else self.firsts
-            firsts.append((attempt.width, number, at_s - attempt.began_s))
-            attempt.reported_s = at_s
+            if attempt.sharing == 1:
+                firsts = self.cold_firsts if attempt.cold else self.firsts
+                firsts.append((attempt.width, number, at_s - attempt.began_s))
+            attempt.reported_s, attempt.full = at_s, full
         elif at_s > attempt.reported_s:
-            self.steps[attempt.width] += [(at_s - attempt.reported_s) / number] * number
-            attempt.reported_s = at_s
+            seconds = [(at_s - attempt.reported_s) / number] * number
+            if attempt.sharing == 1:
+                self.steps[attempt.width] += seconds
+            elif full and attempt.full:
+                self.packed[attempt.sharing] += seconds
+            attempt.reported_s, attempt.full = at_s, full
 
     def profile(self) -> JobProfile:
         """What fits it."""
@@ -118,7 +149,15 @@ class Measured:
             Scaling(speedups),
             start=_short(fit_latency([start_s + leave_s for start_s in warm or [0.0]])),
             cold_start=_short(fit_latency([max(0.0, start_s - warm_s) for start_s in cold or [0.0]])),
+            packed=self._packed_speeds(step.expected_s),
         )
+
+    def _packed_speeds(self, alone_s: float) -> tuple[float, ...]:
+        """Of each of 2, 3, ... trials: no faster than with one fewer, whatever noise says."""
+        speeds: list[float] = []
+        while seconds := self.packed.get(len(speeds) + 2):
+            speeds.append(min([1.0, *speeds[-1:], _rounded(alone_s / fmean(seconds))]))
+        return tuple(speeds)
 
     def cloud(self, name: str, devices: int, price_usd_per_hour: float) -> Cloud:
         """The machines that were used."""

@@ -18,7 +18,7 @@ from elastune.spec import require_number
 from elastune.units import parse_duration, parse_hourly_price
 from elastune.yaml_file import checked
 
-PROFILE = {"step", "scaling", "step_s", "start", "cold_start"}
+PROFILE = {"step", "scaling", "step_s", "start", "cold_start", "packed"}
 CLOUD = {"devices", "price", "request", "boot", "billing", "minimum", "data_gb", "data_usd_per_gb"}
 _IN_PYTHON = {"name": "instance", "price": "price_usd_per_hour", "minimum": "minimum_s"}
 
@@ -58,8 +58,8 @@ def parse_latency(given: object, name: str, zero: bool = True) -> Latency:
 
 
 def parse_profile(given: object, where: str) -> JobProfile:
-    """`{step: 109, scaling: {1: 1, 2: 1.9}, start: 2s, cold_start: 10s}`. In place of `step` and `scaling` there may be
-    `step_s`, the seconds of a step by width, or a list of them: `{1: 109, 2: [57.7, 58.1]}`.
+    """`{step: 109, scaling: {1: 1, 2: 1.9}, start: 2s, cold_start: 10s, packed: {2: 0.6}}`. In place of `step`
+    and `scaling` there may be `step_s`, the seconds of a step by width, or a list of them: `{1: 109, 2: [57.7, 58.1]}`.
     """
     fields = checked(given, PROFILE, where)
     with _located(where):
@@ -74,12 +74,21 @@ def parse_profile(given: object, where: str) -> JobProfile:
                     raise SpecError(f"{name} is missing: give step and scaling, or step_s")
             step, scaling = parse_latency(fields["step"], "step", zero=False), _scaling(fields["scaling"])
         starts = {name: parse_latency(fields[name], name) for name in ("start", "cold_start") if name in fields}
-        return JobProfile(step, scaling, **starts)
+        return JobProfile(step, scaling, **starts, packed=_packed(fields.get("packed", {})))
 
 
 def _scaling(given: object) -> Scaling:
     speedups: dict[int, Any] = require_widths("scaling", given, "speed-up")
     return _from_one(Scaling(speedups))
+
+
+def _packed(given: object) -> tuple[float, ...]:
+    if not isinstance(given, Mapping) or list(given) != list(range(2, len(given) + 2)):
+        raise SpecError(
+            f"packed={given!r}: must map numbers of trials on a device, from 2 on and without a gap, to the speed of "
+            "each, such as {2: 0.6, 3: 0.45}"
+        )
+    return tuple(given.values())
 
 
 def _from_one(scaling: Scaling) -> Scaling:
@@ -147,7 +156,8 @@ def describe_profile(profile: JobProfile) -> dict[str, object]:
         whole = {int(width) if width == int(width) else width: speedup for width, speedup in given.items()}
         speedups = require_widths("scaling", whole, "speed-up")
     latencies = {name: describe_latency(getattr(profile, name)) for name in ("step", "start", "cold_start")}
-    return {"step": latencies["step"], "scaling": speedups, **latencies}
+    packed = {"packed": dict(enumerate(profile.packed, 2))} if profile.packed else {}
+    return {"step": latencies["step"], "scaling": speedups, **packed, **latencies}
 
 
 def describe_cloud(cloud: Cloud) -> dict[str, object]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-# First, because it says so where matplotlib is not installed.
 from elastune.reporting.plots import BEST_COLOUR, FAINT_COLOUR, LIMIT_COLOUR, TRIAL_COLOURS, save, styled, time_unit
+
+# First, because it says so where matplotlib is not installed.
+from elastune.spec import Width
 
 # isort: split
 from matplotlib.figure import Figure
@@ -96,13 +98,13 @@ def cost_by_deadline(
 
 
 def save_profile_plot(
-    folder: Path, steps: Mapping[int, Sequence[float]], speedups: Mapping[float, float]
+    folder: Path, steps: Mapping[Width, Sequence[float]], speedups: Mapping[float, float]
 ) -> list[Path]:
     return save(folder, {"profile": scaling(steps, speedups)})
 
 
 @styled
-def scaling(steps: Mapping[int, Sequence[float]], speedups: Mapping[float, float]) -> Figure:
+def scaling(steps: Mapping[Width, Sequence[float]], speedups: Mapping[float, float]) -> Figure:
     """Every step that was measured, and the speed-up that was made of them."""
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
