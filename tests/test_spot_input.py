@@ -109,6 +109,13 @@ def test_without_a_model_prices_of_half_an_hour_are_enough(tmp_path: Path) -> No
     assert result.exit_code == 0, result.output
 
 
+def test_the_first_date_that_is_named_can_be_given(tmp_path: Path) -> None:
+    (tmp_path / "seconds.csv").write_text(ROWS + "2016-03-01T00:00:05Z,z,a,0.1\n2016-03-02T00:00:05Z,z,a,0.1\n")
+    market = {"types": {"a": {"price": 1}}, "prices": "seconds.csv", "revocation": None}
+    assert "between 2016-03-01 01:01, an hour" in refused(tmp_path, {**market, "begin": "2016-03-01 01:00"})
+    assert simulated(tmp_path, {**market, "begin": "2016-03-01 01:01"}).exit_code == 0
+
+
 def test_a_market_that_is_not_asked_for_has_no_say_in_when_the_run_begins(tmp_path: Path) -> None:
     market = {"prices": "late.csv", "begin": "2016-03-10", "revocation": None}
     result = simulated(tmp_path, {**market, "types": {"a/z": {"price": 1}}})

@@ -139,13 +139,13 @@ def _warn_of_gaps(file: Path, prices: Prices) -> None:
 
 def _check_at(at: str, at_unix_s: float, begin_unix_s: float, end_unix_s: float) -> None:
     """Refuse a date of which the prices do not tell: a price holds until the next, but not for ever."""
-    from elastune.market.prices import format_date
+    from elastune.market.prices import format_date, format_date_from
 
     first, last = begin_unix_s + 3600.0, end_unix_s + DAY_S
     if not first <= at_unix_s <= last:
         raise SpecError(
-            f"at={at!r}: must be between {format_date(first)}, an hour after the first price, and {format_date(last)}, "
-            f"a day after prices end: they end on {format_date(end_unix_s)}"
+            f"at={at!r}: must be between {format_date_from(first)}, an hour after the first price, and "
+            f"{format_date(last)}, a day after prices end: they end on {format_date(end_unix_s)}"
         )
 
 

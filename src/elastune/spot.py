@@ -13,7 +13,7 @@ from elastune.algorithm.base import Algorithm
 from elastune.allocate.base import Allocator
 from elastune.errors import Infeasible, SpecError, did_you_mean
 from elastune.market.cloud import Kind, PlayedCloud
-from elastune.market.prices import Prices, PriceSeries, format_date, split_market
+from elastune.market.prices import Prices, PriceSeries, format_date, format_date_from, split_market
 from elastune.profile.catalog import catalog
 from elastune.spec import Limits, require_int, require_number
 from elastune.units import format_duration, parse_duration, parse_hourly_price
@@ -202,8 +202,8 @@ class Spot:
             )
         if not first + 3600.0 <= unix_s < last:
             raise SpecError(
-                f"begin={self.begin}: must be between {format_date(first + 3600.0)}, an hour after the first price of "
-                f"{latest.market}, and {format_date(last)}, where prices end"
+                f"begin={self.begin}: must be between {format_date_from(first + 3600.0)}, an hour after the first "
+                f"price of {latest.market}, and {format_date(last)}, where prices end"
             )
         return unix_s
 
