@@ -47,7 +47,10 @@ CASES: dict[str, tuple[Any, str]] = {
     "a pace of nothing": ({"pace": 0}, "pace=0"),
     "a negative seed": ({"types": {"a": {"price": 1}}, "prices": "good.csv", "seed": -1}, "seed=-1"),
     "a seed that is a text": ({"types": {"a": {"price": 1}}, "prices": "good.csv", "seed": "a"}, "seed='a'"),
-    "an unknown model": ({"revocation": "bosted"}, "bosted"),
+    "an unknown model": (
+        {"revocation": "bosted"},
+        "revocation='bosted': there is no such file, nor a model of that name: did you mean 'boosted'? ",
+    ),
     "a date that is a number": ({"begin": 20160412}, "begin=20160412"),
     "prices that are a number": ({"prices": 5}, "prices=5"),
     "a model that is a number": ({"revocation": 5}, "revocation=5"),

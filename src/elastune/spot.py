@@ -223,6 +223,11 @@ class Spot:
             except TooFewPrices as error:
                 why = str(error).removeprefix("until: ").replace("a later time", "a later begin")
                 raise SpecError(f"begin={format_date(begin)}: {why}, or revocation: null") from None
+        elif isinstance(name, str) and not Path(name).exists():
+            raise SpecError(
+                f"revocation={name!r}: there is no such file, nor a model of that name: "
+                f"{did_you_mean(name, ('auto', *MODELS))}, or null to choose by price alone"
+            )
         else:
             model = load_revocation(Path(name), prices)
         self._check_asked(model, prices)
