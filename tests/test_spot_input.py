@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -14,6 +15,7 @@ import elastune as et
 from elastune.cli import main
 from elastune.market.boosted import Boosted
 from elastune.market.logistic import Logistic
+from elastune.market.prices import Prices, PriceSeries
 
 ROWS = "timestamp,availability_zone,instance_type,price_usd_h\n"
 GOOD = ROWS + "".join(f"2016-03-{day:02d}T00:00:00Z,z,a,0.{day:02d}\n" for day in range(1, 29))
@@ -159,6 +161,15 @@ def test_a_model_that_the_policy_of_a_deadline_would_not_ask_is_refused(tmp_path
         assert f"revocation={model!r}: policy='never-late', which a deadline implies, asks no model" in said
     result = simulated(tmp_path, {"types": {"a": {"price": 1}}, "prices": "good.csv"}, deadline="10h")
     assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("names", [("a/z", "a"), ("a", "a/z")])
+def test_what_is_said_of_one_zone_counts_there_in_any_order(names: tuple[str, str]) -> None:
+    speeds = {"a": 4, "a/z": 2}
+    times = np.array([0.0, 86_400.0])
+    prices = Prices({f"a/{zone}": PriceSeries(f"a/{zone}", times, np.array([0.1, 0.2])) for zone in "yz"})
+    cloud = et.Spot(types={name: {"price": 1, "speed": speeds[name]} for name in names}, prices=prices).cloud
+    assert {market: kind.speed for market, kind in cloud.kinds.items()} == {"a/y": 4, "a/z": 2}
 
 
 def test_a_market_is_an_object(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class Spot:
         kinds = {name: self._kind(name) for name in self.types}
         prices = self._prices(kinds)
         markets = {
-            market: kind
+            market: kinds.get(market, kind)  # what is said of one zone counts there
             for name, kind in kinds.items()
             for market in prices
             if market == name or split_market(market)[0] == name
