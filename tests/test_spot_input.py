@@ -53,6 +53,7 @@ CASES: dict[str, tuple[Any, str]] = {
         {"revocation": "bosted"},
         "revocation='bosted': there is no such file, nor a model of that name: did you mean 'boosted'? ",
     ),
+    "a model without a name": ({"revocation": ""}, "revocation='': there is no such file"),
     "a date that is a number": ({"begin": 20160412}, "begin=20160412"),
     "prices that are a number": ({"prices": 5}, "prices=5"),
     "a model that is a number": ({"revocation": 5}, "revocation=5"),

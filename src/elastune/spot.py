@@ -223,7 +223,7 @@ class Spot:
             except TooFewPrices as error:
                 why = str(error).removeprefix("until: ").replace("a later time", "a later begin")
                 raise SpecError(f"begin={format_date(begin)}: {why}, or revocation: null") from None
-        elif isinstance(name, str) and not Path(name).exists():
+        elif isinstance(name, str) and not Path(name).is_file():
             raise SpecError(
                 f"revocation={name!r}: there is no such file, nor a model of that name: "
                 f"{did_you_mean(name, ('auto', *MODELS))}, or null to choose by price alone"
