@@ -95,6 +95,25 @@ def test_bad_input_is_explained(folder: Path, tmp_path: Path) -> None:
     assert "no prices of it" in refused("predict", prices, model, "--market", "x/y", "--max-price", "1")
 
 
+def test_the_first_date_that_is_named_can_be_asked_about(tmp_path: Path) -> None:
+    prices, rows = tmp_path / "seconds.csv", ["timestamp,availability_zone,instance_type,price_usd_h"]
+    rows += [f"{date}T00:02:05Z,us-1a,m5.xlarge,0.05" for date in ("2024-01-13", "2024-01-15")]
+    prices.write_text("\n".join(rows))
+    assert call("train", str(prices), "--model", "logistic", "--save", str(tmp_path / "m")).exit_code == 0
+    asked = ("predict", str(prices), str(tmp_path / "m"), "--market", "m5.xlarge/us-1a", "--max-price", "1", "--at")
+    assert "between 2024-01-13 01:03, an hour after" in refused(*asked, "2024-01-13 01:02")
+    assert call(*asked, "2024-01-13 01:03").exit_code == 0
+
+
+def test_less_than_an_hour_of_prices_is_told_with_the_option_that_helps(folder: Path, tmp_path: Path) -> None:
+    prices, rows = tmp_path / "short.csv", ["timestamp,availability_zone,instance_type,price_usd_h"]
+    rows += [f"2024-01-13T00:{minute}:00Z,us-1a,m5.xlarge,0.05" for minute in ("00", "20")]
+    prices.write_text("\n".join(rows))
+    asked = ("predict", str(prices), str(folder / "boosted"), "--market", "m5.xlarge/us-1a", "--max-price", "1")
+    assert "at='2024-01-13 00:20': must be between 2024-01-13 01:00, an hour after" in refused(*asked)
+    assert call(*asked, "--at", "2024-01-13 01:00").exit_code == 0
+
+
 def test_prices_that_end_with_the_training_leave_nothing_to_judge_by(folder: Path, tmp_path: Path) -> None:
     prices, save = str(folder / "prices.csv"), str(tmp_path / "m")
     assert call("train", prices, "--model", "logistic", "--save", save).exit_code == 0

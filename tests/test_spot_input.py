@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -14,6 +15,7 @@ import elastune as et
 from elastune.cli import main
 from elastune.market.boosted import Boosted
 from elastune.market.logistic import Logistic
+from elastune.market.prices import Prices, PriceSeries
 
 ROWS = "timestamp,availability_zone,instance_type,price_usd_h\n"
 GOOD = ROWS + "".join(f"2016-03-{day:02d}T00:00:00Z,z,a,0.{day:02d}\n" for day in range(1, 29))
@@ -47,7 +49,11 @@ CASES: dict[str, tuple[Any, str]] = {
     "a pace of nothing": ({"pace": 0}, "pace=0"),
     "a negative seed": ({"types": {"a": {"price": 1}}, "prices": "good.csv", "seed": -1}, "seed=-1"),
     "a seed that is a text": ({"types": {"a": {"price": 1}}, "prices": "good.csv", "seed": "a"}, "seed='a'"),
-    "an unknown model": ({"revocation": "bosted"}, "bosted"),
+    "an unknown model": (
+        {"revocation": "bosted"},
+        "revocation='bosted': there is no such file, nor a model of that name: did you mean 'boosted'? ",
+    ),
+    "a model without a name": ({"revocation": ""}, "revocation='': there is no such file"),
     "a date that is a number": ({"begin": 20160412}, "begin=20160412"),
     "prices that are a number": ({"prices": 5}, "prices=5"),
     "a model that is a number": ({"revocation": 5}, "revocation=5"),
@@ -109,6 +115,13 @@ def test_without_a_model_prices_of_half_an_hour_are_enough(tmp_path: Path) -> No
     assert result.exit_code == 0, result.output
 
 
+def test_the_first_date_that_is_named_can_be_given(tmp_path: Path) -> None:
+    (tmp_path / "seconds.csv").write_text(ROWS + "2016-03-01T00:00:05Z,z,a,0.1\n2016-03-02T00:00:05Z,z,a,0.1\n")
+    market = {"types": {"a": {"price": 1}}, "prices": "seconds.csv", "revocation": None}
+    assert "between 2016-03-01 01:01, an hour" in refused(tmp_path, {**market, "begin": "2016-03-01 01:00"})
+    assert simulated(tmp_path, {**market, "begin": "2016-03-01 01:01"}).exit_code == 0
+
+
 def test_a_market_that_is_not_asked_for_has_no_say_in_when_the_run_begins(tmp_path: Path) -> None:
     market = {"prices": "late.csv", "begin": "2016-03-10", "revocation": None}
     result = simulated(tmp_path, {**market, "types": {"a/z": {"price": 1}}})
@@ -149,6 +162,15 @@ def test_a_model_that_the_policy_of_a_deadline_would_not_ask_is_refused(tmp_path
         assert f"revocation={model!r}: policy='never-late', which a deadline implies, asks no model" in said
     result = simulated(tmp_path, {"types": {"a": {"price": 1}}, "prices": "good.csv"}, deadline="10h")
     assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("names", [("a/z", "a"), ("a", "a/z")])
+def test_what_is_said_of_one_zone_counts_there_in_any_order(names: tuple[str, str]) -> None:
+    speeds = {"a": 4, "a/z": 2}
+    times = np.array([0.0, 86_400.0])
+    prices = Prices({f"a/{zone}": PriceSeries(f"a/{zone}", times, np.array([0.1, 0.2])) for zone in "yz"})
+    cloud = et.Spot(types={name: {"price": 1, "speed": speeds[name]} for name in names}, prices=prices).cloud
+    assert {market: kind.speed for market, kind in cloud.kinds.items()} == {"a/y": 4, "a/z": 2}
 
 
 def test_a_market_is_an_object(tmp_path: Path) -> None:

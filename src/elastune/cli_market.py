@@ -107,14 +107,14 @@ def evaluate_revocation(prices: Path, models: tuple[Path, ...], plot: Path | Non
 def predict_revocation(prices: Path, model: Path, market: str, max_price: str, at: str | None, as_json: bool) -> None:
     """The probability, by the model in a FILE, that the price of a market passes a maximum within the hour."""
     from elastune.market.price_file import load_prices
+    from elastune.market.prices import format_date
     from elastune.market.revocation import load_revocation
 
     known = load_prices(prices)
     end_unix_s = max(series.end_unix_s for series in known.values())
     at_unix_s = end_unix_s if at is None else _moment("at", at)
     usd = parse_money(max_price, "max-price")
-    if at is not None:
-        _check_at(at, at_unix_s, known[market].begin_unix_s, end_unix_s)
+    _check_at(format_date(at_unix_s) if at is None else at, at_unix_s, known[market].begin_unix_s, end_unix_s)
     probability = load_revocation(model, known).probability(market, usd, at_unix_s)
     if as_json:
         print_json({"market": market, "max_price": usd, "at_unix_s": at_unix_s, "probability": probability})
@@ -139,13 +139,13 @@ def _warn_of_gaps(file: Path, prices: Prices) -> None:
 
 def _check_at(at: str, at_unix_s: float, begin_unix_s: float, end_unix_s: float) -> None:
     """Refuse a date of which the prices do not tell: a price holds until the next, but not for ever."""
-    from elastune.market.prices import format_date
+    from elastune.market.prices import format_date, format_date_from
 
     first, last = begin_unix_s + 3600.0, end_unix_s + DAY_S
     if not first <= at_unix_s <= last:
         raise SpecError(
-            f"at={at!r}: must be between {format_date(first)}, an hour after the first price, and {format_date(last)}, "
-            f"a day after prices end: they end on {format_date(end_unix_s)}"
+            f"at={at!r}: must be between {format_date_from(first)}, an hour after the first price, and "
+            f"{format_date(last)}, a day after prices end: they end on {format_date(end_unix_s)}"
         )
 
 

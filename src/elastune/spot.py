@@ -13,7 +13,7 @@ from elastune.algorithm.base import Algorithm
 from elastune.allocate.base import Allocator
 from elastune.errors import Infeasible, SpecError, did_you_mean
 from elastune.market.cloud import Kind, PlayedCloud
-from elastune.market.prices import Prices, PriceSeries, format_date, split_market
+from elastune.market.prices import Prices, PriceSeries, format_date, format_date_from, split_market
 from elastune.profile.catalog import catalog
 from elastune.spec import Limits, require_int, require_number
 from elastune.units import format_duration, parse_duration, parse_hourly_price
@@ -88,7 +88,7 @@ class Spot:
         kinds = {name: self._kind(name) for name in self.types}
         prices = self._prices(kinds)
         markets = {
-            market: kind
+            market: kinds.get(market, kind)  # what is said of one zone counts there
             for name, kind in kinds.items()
             for market in prices
             if market == name or split_market(market)[0] == name
@@ -202,8 +202,8 @@ class Spot:
             )
         if not first + 3600.0 <= unix_s < last:
             raise SpecError(
-                f"begin={self.begin}: must be between {format_date(first + 3600.0)}, an hour after the first price of "
-                f"{latest.market}, and {format_date(last)}, where prices end"
+                f"begin={self.begin}: must be between {format_date_from(first + 3600.0)}, an hour after the first "
+                f"price of {latest.market}, and {format_date(last)}, where prices end"
             )
         return unix_s
 
@@ -223,6 +223,11 @@ class Spot:
             except TooFewPrices as error:
                 why = str(error).removeprefix("until: ").replace("a later time", "a later begin")
                 raise SpecError(f"begin={format_date(begin)}: {why}, or revocation: null") from None
+        elif isinstance(name, str) and not Path(name).is_file():
+            raise SpecError(
+                f"revocation={name!r}: there is no such file, nor a model of that name: "
+                f"{did_you_mean(name, ('auto', *MODELS))}, or null to choose by price alone"
+            )
         else:
             model = load_revocation(Path(name), prices)
         self._check_asked(model, prices)

@@ -92,6 +92,22 @@ def test_a_run_without_a_market_says_nothing_of_it(tmp_path: Path) -> None:
     assert spot_dict(tuner.simulate(et.Simulation()).view) is None
 
 
+def test_what_costs_more_than_on_demand_is_said_to_be_above(tmp_path: Path) -> None:
+    market = et.Spot(
+        types={"a": {"price": 1.0}},
+        prices=priced([(0.0, 3.0), (1e6, 3.0)], "a/z").prices,
+        begin="1970-01-01T02:00",
+        revocation=None,
+        on_demand=False,
+    )
+    tuner = et.Tuner(
+        None, space={"x": et.uniform(0, 1)}, metric="loss", algorithm=et.FIFO(1, 6), market=market, storage=tmp_path
+    )
+    view = tuner.simulate(et.Simulation(workload=et.Synthetic("loss", "min", step_s=600.0))).view
+    text = spot_text(view)
+    assert text is not None and "200% above the $" in text and "below" not in text
+
+
 def test_a_machine_that_is_taken_away_while_it_boots_costs_nothing_where_there_is_a_refund(tmp_path: Path) -> None:
     changes = [(0.0, 0.2), (8000.0, 9.0), (8010.0, 0.2), (1e6, 0.2)]
     market = et.Spot(

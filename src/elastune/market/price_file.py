@@ -28,6 +28,7 @@ import numpy as np
 
 from elastune.errors import SpecError, did_you_mean
 from elastune.market.prices import Floats, Prices, PriceSeries, market_name, sorted_series, split_market
+from elastune.market.whole_file import write_whole
 from elastune.units import DEAREST_USD
 
 LINUX = "Linux/UNIX"
@@ -97,7 +98,7 @@ def save_prices(prices: Prices, path: str | Path) -> None:
     writer.writerows((_iso(at), zone, kind, repr(price)) for at, zone, kind, price in sorted(rows))
     content = text.getvalue().encode()
     try:
-        path.write_bytes(gzip.compress(content, 6, mtime=0) if path.suffix == ".gz" else content)
+        write_whole(path, gzip.compress(content, 6, mtime=0) if path.suffix == ".gz" else content)
     except OSError as error:
         raise SpecError(f"{path}: cannot be written: {error.strerror}; give another file") from None
 

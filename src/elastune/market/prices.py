@@ -162,6 +162,11 @@ def format_date(unix_s: float) -> str:
     return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M}"
 
 
+def format_date_from(unix_s: float) -> str:
+    """The first whole minute that is not before a time: who gives the date that was named must not be refused."""
+    return format_date(MINUTE_S * math.ceil(unix_s / MINUTE_S))
+
+
 def spent_usd(series: PriceSeries, from_unix_s: float, to_unix_s: float) -> float:
     """What a machine costs at the prices of its market, by the second."""
     return series.mean(from_unix_s, to_unix_s) * max(0.0, to_unix_s - from_unix_s) / SECONDS_PER_HOUR

@@ -12,6 +12,7 @@ A file holds arrays and a line of JSON; reading it runs no code of the file.
 
 from __future__ import annotations
 
+import io
 import json
 import zipfile
 from abc import ABC, abstractmethod
@@ -27,6 +28,7 @@ from elastune.cost import SECONDS_PER_HOUR
 from elastune.errors import SpecError, did_you_mean
 from elastune.market.features import History
 from elastune.market.prices import Floats, Prices, format_date
+from elastune.market.whole_file import write_whole
 
 MODELS = {
     "boosted": ("elastune.market.boosted", "Boosted"),
@@ -88,10 +90,11 @@ class Revocation(ABC):
         """Write a file that `load_revocation` reads."""
         about, arrays = self._state()
         head = {"format": FORMAT, "model": self.name, "until_unix_s": self.until_unix_s, **about}
+        content: dict[str, Any] = {"head": np.array(json.dumps(head)), **arrays}
+        file = io.BytesIO()
+        np.savez_compressed(file, **content)
         try:
-            with Path(path).open("wb") as file:
-                content: dict[str, Any] = {"head": np.array(json.dumps(head)), **arrays}
-                np.savez_compressed(file, **content)
+            write_whole(Path(path), file.getvalue())
         except OSError as error:
             raise SpecError(f"{path}: cannot be written: {error.strerror}") from None
 

@@ -38,7 +38,8 @@ def spot_text(view: RunView) -> str | None:
         parts.append(f"{found['on_demand_machines']} on demand")
     if usual_usd := found["on_demand_usd"]:
         saved = 1 - found["cost_usd"] / usual_usd
-        parts.append(f"{saved:.0%} below the {format_money(usual_usd)} that these would cost on demand")
+        beside = f"{abs(saved):.0%} {'above' if saved < 0 else 'below'}"
+        parts.append(f"{beside} the {format_money(usual_usd)} that these would cost on demand")
     return ", ".join(parts)
 
 
