@@ -201,6 +201,7 @@ def test_what_one_says_of_the_whole_may_be_what_the_whole_says(tmp_path: Path) -
         (["a", "a"], {}, "name='a' is that of 2 tuners: give each a name of its own"),
         (["a"], {}, "tuners: 1 given: must be at least two"),
         (["a", "b"], {"priorities": {"c": 1}}, r"priorities\['c'\]: there is no such experiment; .*a, b"),
+        (["a", "b"], {"priorities": {1: 2}}, r"priorities\[1\]: there is no such experiment; allowed: a, b"),
         (["a", "b"], {"priorities": {"a": 0}}, r"priorities\['a'\]=0: must be a number greater than 0"),
         (["a", "b"], {"priorities": {"a": math.nan}}, r"priorities\['a'\]=nan: must be a number greater than 0"),
         (["a", "b"], {"budget": "$5"}, "needs a price"),
