@@ -18,6 +18,9 @@ from elastune.cli import main
 from elastune.cluster.workload import Curve
 from elastune.errors import RunFailed, SpecError
 from elastune.messages import Config
+from elastune.reporting.ledger import ledger
+from elastune.reporting.plots import timeline
+from elastune.reporting.utilisation import utilisation
 from elastune.simulation import PLAIN_CLOUD, PLAIN_JOB
 
 SPACE = {"lr": et.loguniform(1e-4, 1e-1), "layers": et.choice([2, 3, 4])}
@@ -59,6 +62,21 @@ def test_each_has_a_result_and_the_run_has_the_folder_and_the_cost(tmp_path: Pat
     assert [point.trial.rpartition("-")[0] for point in trees.view.best_so_far] == ["trees"] * len(
         trees.view.best_so_far
     )
+
+
+def test_a_device_that_another_experiment_is_on_is_not_idle_in_the_report_of_one(tmp_path: Path) -> None:
+    result = together(tmp_path, price="$1").simulate(et.Simulation())
+    nets = result["nets"]
+    assert utilisation(nets.view).busy == utilisation(result.view).busy == result.view.utilisation()
+    assert nets.view.utilisation() == result.view.utilisation()
+    assert ledger(nets.view).machines == ledger(result.view).machines
+    assert set(ledger(nets.view).trials) == set(nets.view.trials), "what a trial trained for is said of its own"
+    (legend,) = timeline(nets.view).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["held, nothing to do", "other experiments"]
+    (legend,) = timeline(
+        tuner("alone", storage=tmp_path, algorithm=et.FIFO(9, 2)).simulate(et.Simulation()).view
+    ).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["held, nothing to do"]
 
 
 def test_of_the_whole_there_is_no_best_and_the_error_says_what_to_write(tmp_path: Path) -> None:
