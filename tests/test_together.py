@@ -362,6 +362,10 @@ def test_a_file_may_say_the_same_as_the_first(folder: Path) -> None:
     [
         (("nets.yaml", "trees.yaml", "--priority", "nets"), "--priority nets: must be the name of an experiment and"),
         (("nets.yaml", "trees.yaml", "--priority", "x=2"), "priorities['x']: there is no such experiment"),
+        (
+            ("nets.yaml", "trees.yaml", "--priority", "nets=2", "--priority", "nets=1"),
+            "--priority nets=1: nets has 2 already: give each name once",
+        ),
         (("nets.yaml", "--priority", "nets=2"), "nets.yaml has the machines for itself"),
         (("nets.yaml", "nets.yaml"), "the same file twice"),
     ],
