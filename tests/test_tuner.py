@@ -457,6 +457,12 @@ def test_a_simulation_that_cannot_be_is_refused(tmp_path: Path, arguments: dict[
         tuner(tmp_path).simulate(Simulation(**arguments))
 
 
+@pytest.mark.parametrize("given", ["10s", None, {}, Simulation])
+def test_what_is_no_simulation_is_refused(tmp_path: Path, given: Any) -> None:
+    with pytest.raises(SpecError, match=r"simulation=.*: must be a Simulation, such as"):
+        tuner(tmp_path).simulate(given)
+
+
 def test_a_run_on_machines_needs_a_trainable(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="trainable=None"):
         tuner(tmp_path).fit()
