@@ -7,7 +7,7 @@ import math
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -166,6 +166,12 @@ def test_a_run_is_restored_as_what_it_is(tmp_path: Path) -> None:
         et.Together.restore(alone)
     with pytest.raises(SpecError, match=r"trainables\['net'\]: there is no such experiment; did you mean 'nets'"):
         et.Together.restore(shared, trainables={"net": print})
+    with pytest.raises(SpecError, match=r"trainables\[1\]: there is no such experiment; allowed: nets, trees"):
+        et.Together.restore(shared, trainables=cast(Any, {1: print}))
+    with pytest.raises(SpecError, match="must map names of tuners to training functions"):
+        et.Together.restore(shared, trainables=cast(Any, [print]))
+    with pytest.raises(SpecError, match="experiment=1: this run has: nets, trees"):
+        et.load(shared)[cast(Any, 1)]
 
 
 # ------------------------------------------------------------------------------------------------ what cannot be asked

@@ -60,7 +60,7 @@ def join(whole: Experiment, experiments: Sequence[Experiment], priorities: Mappi
     names = [experiment.settings.name for experiment in experiments]
     for name, priority in priorities.items():
         if name not in names:
-            raise SpecError(f"priorities[{name!r}]: there is no such experiment; {did_you_mean(str(name), names)}")
+            raise SpecError(f"priorities[{name!r}]: there is no such experiment; {did_you_mean(name, names)}")
         require_number(f"priorities[{name!r}]", priority)
     shared = {field.name: getattr(whole, field.name) for field in fields(Experiment)}
     found = tuple(float(priorities.get(name, 1.0)) for name in names)
