@@ -119,6 +119,12 @@ BAD = [
     ("seed: 3", "allocator: fair", "allocator='fair': allowed: Fluid"),
     ("seed: 3", "allocator: {Fluid: {profile: none.yaml}}", "none.yaml"),
     ("seed: 3", "allocator: {Fluid: {profile: p.yaml, scaling: {1: 1}}}", "give one of them"),
+    (
+        "seed: 3",
+        "allocator: {Fluid: {profile: 3}}",
+        "allocator Fluid: profile=3: must be a file that 'elastune profile'",
+    ),
+    ("seed: 3", "allocator: {Fluid: {profile: ''}}", "allocator Fluid: profile='': must be a file that"),
     ("seed: 3", "allocator: {Fluid: {widest: 0}}", "allocator Fluid: widest=0: must be a whole number"),
     ("seed: 3", "devices: 8", "devices and cluster.devices are the same: give one of them"),
     ("seed: 3", "machines: 2", "machines and cluster.machines are the same: give one of them"),

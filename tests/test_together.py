@@ -7,7 +7,7 @@ import math
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -18,6 +18,9 @@ from elastune.cli import main
 from elastune.cluster.workload import Curve
 from elastune.errors import RunFailed, SpecError
 from elastune.messages import Config
+from elastune.reporting.ledger import ledger
+from elastune.reporting.plots import timeline
+from elastune.reporting.utilisation import utilisation
 from elastune.simulation import PLAIN_CLOUD, PLAIN_JOB
 
 SPACE = {"lr": et.loguniform(1e-4, 1e-1), "layers": et.choice([2, 3, 4])}
@@ -59,6 +62,21 @@ def test_each_has_a_result_and_the_run_has_the_folder_and_the_cost(tmp_path: Pat
     assert [point.trial.rpartition("-")[0] for point in trees.view.best_so_far] == ["trees"] * len(
         trees.view.best_so_far
     )
+
+
+def test_a_device_that_another_experiment_is_on_is_not_idle_in_the_report_of_one(tmp_path: Path) -> None:
+    result = together(tmp_path, price="$1").simulate(et.Simulation())
+    nets = result["nets"]
+    assert utilisation(nets.view).busy == utilisation(result.view).busy == result.view.utilisation()
+    assert nets.view.utilisation() == result.view.utilisation()
+    assert ledger(nets.view).machines == ledger(result.view).machines
+    assert set(ledger(nets.view).trials) == set(nets.view.trials), "what a trial trained for is said of its own"
+    (legend,) = timeline(nets.view).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["held, nothing to do", "other experiments"]
+    (legend,) = timeline(
+        tuner("alone", storage=tmp_path, algorithm=et.FIFO(9, 2)).simulate(et.Simulation()).view
+    ).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["held, nothing to do"]
 
 
 def test_of_the_whole_there_is_no_best_and_the_error_says_what_to_write(tmp_path: Path) -> None:
@@ -148,6 +166,12 @@ def test_a_run_is_restored_as_what_it_is(tmp_path: Path) -> None:
         et.Together.restore(alone)
     with pytest.raises(SpecError, match=r"trainables\['net'\]: there is no such experiment; did you mean 'nets'"):
         et.Together.restore(shared, trainables={"net": print})
+    with pytest.raises(SpecError, match=r"trainables\[1\]: there is no such experiment; allowed: nets, trees"):
+        et.Together.restore(shared, trainables=cast(Any, {1: print}))
+    with pytest.raises(SpecError, match="must map names of tuners to training functions"):
+        et.Together.restore(shared, trainables=cast(Any, [print]))
+    with pytest.raises(SpecError, match="experiment=1: this run has: nets, trees"):
+        et.load(shared)[cast(Any, 1)]
 
 
 # ------------------------------------------------------------------------------------------------ what cannot be asked
@@ -201,6 +225,7 @@ def test_what_one_says_of_the_whole_may_be_what_the_whole_says(tmp_path: Path) -
         (["a", "a"], {}, "name='a' is that of 2 tuners: give each a name of its own"),
         (["a"], {}, "tuners: 1 given: must be at least two"),
         (["a", "b"], {"priorities": {"c": 1}}, r"priorities\['c'\]: there is no such experiment; .*a, b"),
+        (["a", "b"], {"priorities": {1: 2}}, r"priorities\[1\]: there is no such experiment; allowed: a, b"),
         (["a", "b"], {"priorities": {"a": 0}}, r"priorities\['a'\]=0: must be a number greater than 0"),
         (["a", "b"], {"priorities": {"a": math.nan}}, r"priorities\['a'\]=nan: must be a number greater than 0"),
         (["a", "b"], {"budget": "$5"}, "needs a price"),
@@ -343,6 +368,10 @@ def test_a_file_may_say_the_same_as_the_first(folder: Path) -> None:
     [
         (("nets.yaml", "trees.yaml", "--priority", "nets"), "--priority nets: must be the name of an experiment and"),
         (("nets.yaml", "trees.yaml", "--priority", "x=2"), "priorities['x']: there is no such experiment"),
+        (
+            ("nets.yaml", "trees.yaml", "--priority", "nets=2", "--priority", "nets=1"),
+            "--priority nets=1: nets has 2 already: give each name once",
+        ),
         (("nets.yaml", "--priority", "nets=2"), "nets.yaml has the machines for itself"),
         (("nets.yaml", "nets.yaml"), "the same file twice"),
     ],

@@ -346,6 +346,12 @@ def test_a_grid_with_fewer_points_than_trials_is_an_error_that_says_what_to_do(t
         tuner(tmp_path, space={"lr": et.grid_search([0.1, 0.2])})
 
 
+@pytest.mark.parametrize("algorithm", [et.FIFO(3), et.ASHA(3, 1, 9), et.BOHB(9, n=3), et.SyncBOHB(9, n=3)])
+def test_no_more_trials_can_be_asked_for_than_the_grid_has(tmp_path: Path, algorithm: et.Algorithm) -> None:
+    with pytest.raises(SpecError, match="trains 3 configurations, the grid has 2: ask for fewer"):
+        tuner(tmp_path, space={"lr": et.grid_search([0.1, 0.2])}, algorithm=algorithm)
+
+
 NO_WIDTHS: list[Any] = [0, -1, 1.5, 0.3, 0.66, "half", "1/0", "2/3", "1/65", None, True, math.nan, math.inf, {}]
 
 
@@ -449,6 +455,12 @@ def test_a_retention_that_cannot_be_is_refused(keep: dict[str, Any]) -> None:
 def test_a_simulation_that_cannot_be_is_refused(tmp_path: Path, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
         tuner(tmp_path).simulate(Simulation(**arguments))
+
+
+@pytest.mark.parametrize("given", ["10s", None, {}, Simulation])
+def test_what_is_no_simulation_is_refused(tmp_path: Path, given: Any) -> None:
+    with pytest.raises(SpecError, match=r"simulation=.*: must be a Simulation, such as"):
+        tuner(tmp_path).simulate(given)
 
 
 def test_a_run_on_machines_needs_a_trainable(tmp_path: Path) -> None:

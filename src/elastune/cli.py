@@ -476,7 +476,11 @@ def _load_files(
 ) -> tuple[Driver, Simulation]:
     from elastune.config_file import load_experiment, load_together
 
-    given = dict(map(_priority, priorities))
+    given: dict[str, float] = {}
+    for name, number in map(_priority, priorities):
+        if name in given:
+            raise SpecError(f"--priority {name}={number:g}: {name} has {given[name]:g} already: give each name once")
+        given[name] = number
     if len(paths) > 1:
         return load_together(paths, with_trainable, storage, journal, given)
     if given:

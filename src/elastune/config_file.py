@@ -120,6 +120,8 @@ def _with_allocator(fields: dict[str, Any], path: Path) -> dict[str, Any]:
             return Fluid(most_packed, widest, scaling, as_published)
         if scaling is not None:
             raise SpecError(f"profile={profile!r} and scaling={scaling!r}: give one of them")
+        if not isinstance(profile, str) or not profile:
+            raise SpecError(f"profile={profile!r}: must be a file that 'elastune profile' wrote")
         known, _ = load_profile(path.parent / profile)
         return Fluid(most_packed, widest, known.with_parts, as_published)
 

@@ -81,6 +81,8 @@ class Driver:
 
     def simulate(self, simulation: Simulation, progress: bool = False) -> Result:
         """Run the same on a simulated cluster with a virtual clock: what would happen, and what it would cost."""
+        if not isinstance(simulation, Simulation):
+            raise SpecError(f"simulation={simulation!r}: must be a Simulation, such as Simulation(boot_s=60)")
         simulation.check(self.experiment)
         return self._run(progress, simulation)
 

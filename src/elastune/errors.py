@@ -43,10 +43,10 @@ class Infeasible(ElastuneError):
     """No plan meets the deadline or the budget."""
 
 
-def did_you_mean(name: str, allowed: Iterable[str], which: str = "allowed") -> str:
+def did_you_mean(name: object, allowed: Iterable[str], which: str = "allowed") -> str:
     """The end of a message about an unknown name: the nearest one, and all of them; `which` says what they are."""
     known = sorted(allowed)
     by_lower = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    near = difflib.get_close_matches(str(name).lower(), by_lower, n=1)
     hint = f"did you mean {by_lower[near[0]]!r}? " if near else ""
     return f"{hint}{which}: {', '.join(known) or 'none'}"

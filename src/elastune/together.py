@@ -108,6 +108,8 @@ class Together(Driver):
         if not isinstance(experiment, Joint):
             raise SpecError(f"{path}: this run is of one experiment alone: go on with elastune.Tuner.restore")
         assert isinstance(code, dict)
+        if trainables is not None and not isinstance(trainables, Mapping):
+            raise SpecError(f"trainables={trainables!r}: must map names of tuners to training functions")
         for name in trainables or {}:
             if name not in code:
                 raise SpecError(f"trainables[{name!r}]: there is no such experiment; {did_you_mean(name, code)}")

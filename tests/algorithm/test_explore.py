@@ -55,6 +55,8 @@ def test_what_comes_out_is_a_configuration_of_the_space(seed: int, resample: flo
         (Integer(-5, 5), 0, 1.0, 0),
         (Float(0.0, 2.0), 0.0, 1.2, 0.4),
         (Float(-1.0, 1.0), 0.0, 0.8, -0.4),
+        (Integer(1, 11), 7, 1e308, 10),
+        (Float(0.0, 200.0, q=100.0), 100.0, 1e308, 200.0),
         (Float(0.0, 0.5, q=0.1), 0.0, 1.2, 0.1),
     ],
 )

@@ -259,6 +259,8 @@ def test_limits_that_cannot_be_are_refused(name: str, value: Any) -> None:
 def test_a_scaling_that_cannot_be_is_refused() -> None:
     with pytest.raises(SpecError, match="width 1"):
         et.Fluid(scaling={0.5: 0.7})
+    with pytest.raises(SpecError, match=r"scaling\[1\]=100: must be 1, .* divide all by 100"):
+        et.Fluid(scaling={0.5: 70, 1: 100, 2: 190})
 
 
 def test_code_that_fails_at_a_width_goes_on_with_fewer_devices_and_the_user_is_told() -> None:

@@ -23,7 +23,7 @@ from elastune.cluster.simulated import Fault
 from elastune.cluster.workload import Curve, Synthetic
 from elastune.control.run import recover
 from elastune.messages import Config, experiment_of
-from elastune.record.projection import RunView
+from elastune.record.projection import RunView, busy_device_s
 from elastune.simulation import Simulation
 from elastune.spec import Retention, TrialGroup
 
@@ -49,6 +49,11 @@ def only(view: RunView, name: str) -> dict[str, Any]:
     """What was learnt of one experiment, whenever that was."""
     trials = view.only(name).trials.values()
     return {trial.id: (trial.config, [report[1:] for report in trial.reports]) for trial in trials}
+
+
+def had_s(view: RunView, name: str) -> float:
+    """For how long devices were busy with trials of one experiment."""
+    return busy_device_s(busy for busy in view.segments() if experiment_of(busy.trial) == name)
 
 
 def starts(records: Sequence[m.Record]) -> list[str]:
@@ -135,7 +140,7 @@ def test_the_best_checkpoints_of_each_are_kept() -> None:
 def test_devices_are_shared_by_priority(priorities: Mapping[str, float]) -> None:
     places = [world(FIFO(200, R=5), name=name) for name in ("a", "b")]
     session = shared_world(*places, devices=9, priorities=priorities, deadline_s=50.0).run()
-    a, b = (session.view.only(name).busy_device_s() for name in ("a", "b"))
+    a, b = (had_s(session.view, name) for name in ("a", "b"))
     assert a + b == pytest.approx(9 * 50.0)
     ours, theirs = priorities.get("a", 1.0), priorities.get("b", 1.0)
     assert a / 50.0 == pytest.approx(9 * ours / (ours + theirs), abs=1.0)
@@ -157,7 +162,7 @@ def test_on_fewer_devices_than_there_are_experiments_they_take_turns_by_priority
     places = [world(ASHA(None, 1, 9, 3), name=name, deadline_s=600.0) for name in parts]
     place = shared_world(*places, devices=devices, priorities=priorities, allocator=allocator, deadline_s=600.0)
     session = place.run()
-    had = {name: session.view.only(name).busy_device_s() / 600.0 for name in parts}
+    had = {name: had_s(session.view, name) / 600.0 for name in parts}
     assert had == pytest.approx(parts, rel=0.25)
     assert state(recover(session.journal, place.experiment.controller(), None, ignore)[0]) == state(session.controller)
 
@@ -166,7 +171,7 @@ def test_of_two_with_long_trials_on_one_device_each_has_it_for_a_while() -> None
     """First come, first served the second would have it only when the first trial of the other is done."""
     places = [world(FIFO(9, R=5000), name=name) for name in ("a", "b")]
     session = shared_world(*places, devices=1, allocator=Fluid(), deadline_s=900.0).run()
-    a, b = (session.view.only(name).busy_device_s() for name in ("a", "b"))
+    a, b = (had_s(session.view, name) for name in ("a", "b"))
     assert a + b == pytest.approx(900.0, abs=2.0) and a == pytest.approx(b, rel=0.25)
     assert 4 < len(starts(session.records)) < 20, "what is saved and begun again costs something"
 
@@ -174,7 +179,7 @@ def test_of_two_with_long_trials_on_one_device_each_has_it_for_a_while() -> None
 def test_a_trial_that_needs_all_devices_takes_turns_with_others() -> None:
     places = [world(TwoWide(100, R=9), name="wide"), world(FIFO(100, R=9), name="one")]
     session = shared_world(*places, devices=2, allocator=Fluid(widest=1), deadline_s=600.0).run()
-    wide, one = (session.view.only(name).busy_device_s() for name in ("wide", "one"))
+    wide, one = (had_s(session.view, name) for name in ("wide", "one"))
     assert wide > 300 and one > 300
 
 

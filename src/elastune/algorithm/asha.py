@@ -91,6 +91,9 @@ class ASHA(Algorithm):
         self._trials: list[tuple[str, Config]] = []
         self._at: dict[str, tuple[int, int]] = {}
 
+    def configurations(self) -> int | None:
+        return self.n
+
     def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
         groups: list[TrialGroup] = []
         while len(groups) < free and (run := self._promote() or self._begin()) is not None:

@@ -75,6 +75,9 @@ class Brackets(Algorithm):
         self._brackets = self._trials = 0
         """How many brackets have begun, and of how many trials they are."""
 
+    def configurations(self) -> int | None:
+        return self.n
+
     def _next_size(self) -> tuple[int, int] | None:
         """How many trials it begins, and with how many iterations each; None if no trial may begin any more."""
         if self._source.exhausted or self._trials == self.n:

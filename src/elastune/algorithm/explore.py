@@ -47,7 +47,7 @@ def perturbed(domain: Float | Integer, value: float, factor: float) -> float:
 
 def _step(wanted: float, present: float, last: int) -> int:
     """The step nearest to where it is wanted, but another one than at present if there is one that way."""
-    before, after = round(present), round(wanted)
+    before, after = round(present), round(min(max(wanted, 0), last))
     if after == before and wanted != present:
         after += 1 if wanted > present else -1
     return _clipped(after, 0, last)

@@ -28,6 +28,9 @@ class FIFO(Algorithm):
     def stages(self) -> tuple[Stage, ...] | None:
         return None if self.R is None else (Stage(self.n, 0, self.R),)
 
+    def configurations(self) -> int:
+        return self.n
+
     def more(self, free: int, at_s: float) -> Sequence[TrialGroup]:
         runs: list[Run] = []
         # One by one: after each the searcher may have to wait for results before it can give another.

@@ -63,6 +63,12 @@ class Fluid(Allocator):
             raise SpecError(f"as_published={as_published!r}: must be true or false")
         self.most_packed, self.widest, self.as_published = most_packed, widest, as_published
         self.scaling = scaling if scaling is None or isinstance(scaling, Scaling) else Scaling(scaling)
+        alone = 1.0 if self.scaling is None else self.scaling(1)
+        if not math.isclose(alone, 1.0):
+            raise SpecError(
+                f"scaling[1]={alone:g}: must be 1, since speeds are compared with a trial that has a device to itself: "
+                f"divide all by {alone:g}"
+            )
         for width, speed in () if self.scaling is None else self.scaling.speedups.items():
             if width < 1 and speed > 1:
                 raise SpecError(

@@ -211,6 +211,8 @@ class RunView:
     """The experiments, where there are several."""
     _ended: dict[str, tuple[RunStatus, str]] = field(default_factory=dict)
     """Those of them that are over."""
+    _others: dict[str, TrialView] = field(default_factory=dict)
+    """Where only one of them is shown: the trials of the others, which were on the same machines."""
     _retrained: Counter[str] = field(default_factory=Counter, compare=False)
     _started: RunStarted | None = None
     _uses: list[MachineUse] = field(default_factory=list)
@@ -275,6 +277,7 @@ class RunView:
             status=status,
             reason=reason,
             trials={trial: view for trial, view in self.trials.items() if experiment_of(trial) == experiment},
+            _others={trial: view for trial, view in self.trials.items() if experiment_of(trial) != experiment},
             best=self.bests.get(experiment),
             bests={name: trial for name, trial in self.bests.items() if name == experiment},
             retrained=self._retrained[experiment],
@@ -324,8 +327,8 @@ class RunView:
         return {status: found[status] for status in get_args(TrialStatus) if status in found}
 
     def segments(self) -> Iterator[Busy]:
-        """Which trial was on which device, and when; what is open still ends now."""
-        for trial in self.trials.values():
+        """Which trial was on which device, and when, whoever's it is; what is open still ends now."""
+        for trial in (*self.trials.values(), *self._others.values()):
             yield from trial.segments
             for slot in trial.slots:
                 yield Busy(slot, trial.id, trial.held_from_s, self.at_s, "open", trial.share)

@@ -57,7 +57,7 @@ def ledger(view: RunView) -> Ledger:
     for busy in view.segments():
         seconds = max(0.0, busy.to_s - busy.from_s) * busy.share
         device_s[busy.slot.node] += seconds
-        if (use := machines.get(busy.slot.node)) is not None:
+        if busy.trial in view.trials and (use := machines.get(busy.slot.node)) is not None:
             trials[busy.trial] += seconds * _rate(use) / use.devices
     least_usd = min(NOTHING_OF_TOTAL * view.cost_usd(), NOTHING_USD)
     paid = tuple(

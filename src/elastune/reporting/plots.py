@@ -63,6 +63,7 @@ SHADES = ("#081d58", "#225ea8", "#1d91c0", "#41b6c4", "#a8dcc0", "#e3e8a0")  # f
 DASHES = ("solid", "dashed", "dashdot", "dotted")
 TRIAL_COLOURS = ("#08519c", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8c510a", "#b2abd2", "#636363")
 BEST_COLOUR, FAINT_COLOUR, HELD_COLOUR, LIMIT_COLOUR = "#08519c", "#9a9a9a", "#eeeeee", "#b2182b"
+OTHERS_COLOUR = "#cccccc"
 END_MARKS = {"failed": ("D", "failed"), "lost": ("X", "lost with its worker or machine")}
 LABEL_POINTS = 7.0
 Colour = tuple[float, float, float]
@@ -83,7 +84,9 @@ def styled(draw: Callable[P, T]) -> Callable[P, T]:
 
 @styled
 def timeline(view: RunView) -> Figure:
-    """Which trial was on which device, and when; a machine is grey while it is held and has nothing to do."""
+    """Which trial was on which device, and when; a machine is grey while it is held and has nothing to do. Of one
+    experiment of several the trials of the others are there too, in a darker grey.
+    """
     rows = _device_rows(view)
     figure = Figure(figsize=(10, min(max(2.4, 1.5 + 0.3 * len(rows)), 9.5)), layout="constrained")
     axes = figure.add_subplot()
@@ -98,9 +101,10 @@ def timeline(view: RunView) -> Figure:
     axes.grid(visible=False, axis="y")
     name_machines(axes, list(rows))
     bars = _bars(view, rows)
-    colours = _colours(view, figure, axes, {bar.busy.trial for bar in bars})
+    shown = {bar.busy.trial for bar in bars}
+    colours = dict.fromkeys(shown, to_rgb(OTHERS_COLOUR)) | _colours(view, figure, axes, shown)
     _draw_bars(axes, bars, colours, unit_s)
-    _mark_ends(figure, axes, bars, unit_s)
+    _mark_ends(figure, axes, bars, unit_s, shared=any(bar.busy.trial not in view.trials for bar in bars))
     draw_limit(axes, view.started.deadline_s, view.at_s, unit_s, "deadline")
     _label_bars(figure, axes, bars, colours, unit_s)
     busy = utilisation(view).busy
@@ -400,8 +404,10 @@ def _draw_bars(axes: Axes, bars: list[_Bar], colours: dict[str, Colour], unit_s:
     axes.add_collection(PatchCollection(rectangles, facecolor=faces, edgecolor="white", linewidth=0.4, zorder=3))
 
 
-def _mark_ends(figure: Figure, axes: Axes, bars: list[_Bar], unit_s: float) -> None:
+def _mark_ends(figure: Figure, axes: Axes, bars: list[_Bar], unit_s: float, shared: bool) -> None:
     handles: list[Patch | Line2D] = [Patch(color=HELD_COLOUR, label="held, nothing to do")]
+    if shared:
+        handles.append(Patch(color=OTHERS_COLOUR, label="other experiments"))
     for end, (marker, label) in END_MARKS.items():
         places = [(b.busy.to_s / unit_s, b.middle) for b in bars if b.busy.end == end]
         if places:
