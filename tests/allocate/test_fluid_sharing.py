@@ -103,6 +103,13 @@ def test_nobody_begins_out_of_turn_on_what_others_leave_of_a_device() -> None:
     assert session.view.trials["b-00000"].attempts < 10
 
 
+def test_who_is_alone_on_a_device_has_had_all_of_it() -> None:
+    """Also where others could have joined."""
+    session = packed_in_turns()
+    a, b = (session.view.only(name).busy_device_s() for name in "ab")
+    assert a + b == pytest.approx(1500.0, rel=0.02) and a == pytest.approx(b, rel=0.25)
+
+
 def test_who_hands_devices_back_packs_what_can_be_packed_before_a_trial_pauses() -> None:
     lefts = {"long": 10, "x": 1, "y": 1, "z": 1}
     view = View(0, dict.fromkeys(lefts, 1), (), left=lambda trial: lefts[trial])

@@ -196,7 +196,8 @@ class Schedule:
         none since the last turn of that.
         """
         until_s = self._answer.before_s if self._answer.resuming else self._answer.at_s
-        trial.party.used_s += float(trial.width) * (until_s - trial.since_s)
+        devices = float(trial.width) if trial.width >= 1 else 1 / self.sharing(trial)
+        trial.party.used_s += devices * (until_s - trial.since_s)
 
     def left(self, trial: Trial) -> None:
         self.charge(trial)
