@@ -118,6 +118,7 @@ BAD = [
     ("devices: 2", "devices: 2, devices_per_trial: 1/0", "devices_per_trial='1/0': must be a whole number of devices"),
     ("seed: 3", "allocator: fair", "allocator='fair': allowed: Fluid"),
     ("seed: 3", "allocator: {Fluid: {profile: none.yaml}}", "none.yaml"),
+    ("seed: 3", "allocator: {Fluid: {profile: 5}}", "profile=5: must be a file that 'elastune profile' wrote"),
     ("seed: 3", "allocator: {Fluid: {profile: p.yaml, scaling: {1: 1}}}", "give one of them"),
     (
         "seed: 3",

@@ -184,6 +184,16 @@ def test_a_trial_that_gets_nowhere_goes_where_machines_last(refund: bool) -> Non
     assert kinds[:3] == ["brief"] * 3 and kinds[3] == "calm"
 
 
+def test_of_machines_that_stay_a_trial_that_gets_nowhere_has_the_one_where_a_step_costs_least() -> None:
+    prices = {"dear": 1.0, "fast": 2.0, "slow": 0.5}
+    world = World(CheapestStep(cloud(prices, {"fast": 8.0}), Said({"dear": 0.5, "fast": 0.5, "slow": 0.5})), ["t"])
+    for _ in range(4):
+        world.ask(0.0)
+        offer = world.chosen[-1].offer
+        world.lose("t")
+    assert (offer.type, offer.market) == ("fast", "on-demand")
+
+
 def test_without_a_refund_steps_that_are_longer_than_the_notice_cost_more_where_machines_go() -> None:
     prices, said = {"calm": 1.0, "wild": 0.9}, Said({"calm": 0.0, "wild": 0.5}, 0.9)
     for step_s, best in ((100.0, "wild"), (3600.0, "calm")):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.allocate.group_runs import FixedWidth, Group, Late, OneByOne, devices_over_time
-from tests.worlds import World, assert_sound, shared_world, world
+from tests.worlds import Session, World, assert_sound, shared_world, world
 
 from elastune import messages as m
 from elastune.algorithm import ASHA, Algorithm
@@ -83,6 +83,31 @@ def test_where_packing_pays_one_that_comes_joins_those_that_have_all_devices() -
     counts = [count for at_s, count in devices_over_time(session) if at_s <= 41.0]
     assert counts[-1] == {"a": 8, "b": 4}
     assert not any(isinstance(command, m.PauseTrial) for command in session.commands)
+
+
+def packed_in_turns() -> Session:
+    """Four trials on the one device do more than one; `a` has many, and `b` a single one."""
+    places = [world(ASHA(None, 1, 9, 3), name="a"), world(Group([5000]), name="b")]
+    packed = {0.25: 0.7, 0.5: 0.9, 1: 1}
+    return shared_world(
+        *places, devices=1, allocator=Fluid(scaling=packed), deadline_s=1500.0, simulation=Simulation(scaling=packed)
+    ).run()
+
+
+def test_nobody_begins_out_of_turn_on_what_others_leave_of_a_device() -> None:
+    session = packed_in_turns()
+    for record in session.records:
+        started = {c.trial for c in record.commands if isinstance(c, m.StartTrial)}
+        paused = {c.trial for c in record.commands if isinstance(c, m.PauseTrial)}
+        assert not started & paused
+    assert session.view.trials["b-00000"].attempts < 10
+
+
+def test_who_is_alone_on_a_device_has_had_all_of_it() -> None:
+    """Also where others could have joined."""
+    session = packed_in_turns()
+    a, b = (session.view.only(name).busy_device_s() for name in "ab")
+    assert a + b == pytest.approx(1500.0, rel=0.02) and a == pytest.approx(b, rel=0.25)
 
 
 def test_who_hands_devices_back_packs_what_can_be_packed_before_a_trial_pauses() -> None:

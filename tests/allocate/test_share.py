@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from elastune.allocate.base import View
 from elastune.allocate.pace import Pace
@@ -43,3 +44,16 @@ def test_a_trial_only_makes_room_where_that_saves_more_of_the_devices_than_a_res
     assert share(lefts, {"a": 4}, ["b"], resize_s=5.0, speedups=poor).narrowed() == {}
     assert share(lefts, {"a": 4}, ["b"]).narrowed() == {}, "without the resize it would take as much"
     assert share({"a": 1, "b": 10}, {"a": 4}, ["b"], resize_s=0.0, speedups=poor).narrowed() == {}, "it leaves anyway"
+
+
+def test_who_has_its_devices_packed_full_begins_nobody_on_what_others_leave_of_theirs() -> None:
+    """Of two devices each of two experiments has one; on the other there is room for one trial more."""
+    lefts, half = {"a": 10, "b": 10, "c": 10}, Fraction(1, 2)
+    pace = Pace(2, 2, {-2: 0.9})
+    for trial in lefts:
+        pace.meet(trial, {})
+    for running, begun in ((["a", "b"], {}), (["a"], {"c": half})):
+        view = View(half, dict.fromkeys(running, half), ["c"], left=lefts.get, sharing=lambda trial: 2)
+        share = Share("", view, pace, [1, 2], False, running, ["c"])
+        share.take_stock(1)
+        assert share.static() == begun

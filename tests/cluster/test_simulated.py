@@ -157,6 +157,15 @@ def test_a_trial_that_can_leaves_in_the_middle_of_a_step_and_goes_on_from_there(
     assert part_done(end.events[1].checkpoint) == 0.0
 
 
+def test_a_name_says_nothing_of_a_step_that_is_partly_done() -> None:
+    world = with_node()
+    world.submit([start(1, trial="not-midway-00000")])
+    (_, paused) = world.poll(None).events
+    assert isinstance(paused, m.TrialPaused) and part_done(paused.checkpoint) == 0.0
+    world.submit([start(2, trial="not-midway-00000", checkpoint=paused.checkpoint)])
+    assert kinds(world.poll(None)) == ["TrialReported", "TrialPaused"]
+
+
 def test_a_trial_on_two_devices_and_one_that_is_not_in_a_hurry_leave_at_a_report() -> None:
     for slots, within_s in ((("n0", "n0"), 120.0), (("n0",), None)):
         world = with_node(midway=True, machines=Machines(devices=2), speedup=lambda width: 1.0)

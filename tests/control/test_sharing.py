@@ -167,6 +167,19 @@ def test_on_fewer_devices_than_there_are_experiments_they_take_turns_by_priority
     assert state(recover(session.journal, place.experiment.controller(), None, ignore)[0]) == state(session.controller)
 
 
+@pytest.mark.parametrize("allocator", [None, Fluid()])
+def test_time_without_a_driver_is_nobodys_turn(allocator: Allocator | None) -> None:
+    places = [world(ASHA(None, 1, 9, 3), name=name) for name in ("a", "b")]
+    place = shared_world(*places, devices=1, allocator=allocator, deadline_s=1000.0)
+    session = place.start()
+    while session.cluster.now_s < 100:
+        session.turns(1)
+    session = place.resume(session.journal, after_s=600.0)
+    assert sum(party.used_s for party in session.controller.parties) == pytest.approx(100.0, abs=2.0)
+    a, b = (session.run().view.only(name).busy_device_s() for name in ("a", "b"))
+    assert a + b == pytest.approx(400.0, abs=2.0) and a == pytest.approx(b, rel=0.25)
+
+
 def test_of_two_with_long_trials_on_one_device_each_has_it_for_a_while() -> None:
     """First come, first served the second would have it only when the first trial of the other is done."""
     places = [world(FIFO(9, R=5000), name=name) for name in ("a", "b")]

@@ -8,7 +8,7 @@ import sys
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from elastune.curve import EXTRAPOLATORS, Extrapolator, LastValue, make_extrapolator
@@ -40,10 +40,13 @@ def curves(draw: st.DrawFn, losses: st.SearchStrategy[float], most: int = 60) ->
 any_finite = curves(st.floats(allow_nan=False, allow_infinity=False))
 plain = curves(st.integers(-1000, 1000).map(lambda cents: cents / 100))
 further = st.one_of(st.floats(0, 1e6), st.just(1e300), st.just(math.inf))
+LARGEST = sys.float_info.max
 
 
 @NAMES
 @given(curve=any_finite, more=further)
+@example(curve=([1, 2, 3, 4, 5], [1e-320, LARGEST / 2, 1e308, -1e308, LARGEST]), more=1e6)
+@example(curve=([1, 2, 3, 4, 5, 6, 7], [-1e308, 1.0, LARGEST, -1e308, LARGEST, LARGEST / 2, LARGEST]), more=1e6)
 def test_the_answer_is_finite_for_every_finite_curve(name: str, curve: Curve, more: float) -> None:
     iterations, losses = curve
     predicted = made(name).predict(iterations, losses, iterations[-1] + more)

@@ -155,6 +155,15 @@ def test_the_checkpoint_of_the_best_is_known_whether_saved_before_or_after_the_r
     assert (trial.best_checkpoint, trial.last_checkpoint) == (saved("t", 3), saved("t", 4))
 
 
+def test_a_checkpoint_in_the_middle_of_the_next_step_is_not_that_of_the_best() -> None:
+    midway = msgspec.structs.replace(saved("t", 3), path="t/0-00000003-1-midway", midway=True)
+    view = RunView.of([BEGIN, record(1.0, commands=(start("t", A0),))])
+    view.feed(record(2.0, report("t", 3, 0.1), TrialCheckpointed("t", 1, saved("t", 3))))
+    view.feed(record(3.0, TrialPaused("t", 1, 3, midway)))
+    trial = view.trials["t"]
+    assert (trial.best_checkpoint, trial.last_checkpoint) == (saved("t", 3), midway)
+
+
 def test_a_checkpoint_of_another_lineage_is_not_that_of_the_best() -> None:
     view = RunView.of([BEGIN, record(1.0, commands=(start("t", A0),)), record(2.0, report("t", 3, 0.1))])
     view.feed(record(3.0, commands=(start("t", A0, attempt=2, lineage=1),)))

@@ -300,6 +300,11 @@ def nested(depth: int) -> list[Any]:
         ({"algorithm": {"Hyperband": {"R": 10**400}}}, "R=2**1328 or more: must be at most 9007199254740992 (2**53)"),
         ({"planning": {"profile": "/etc/passwd"}}, "must be a file in the folder of the code"),
         ({"planning": {"profile": "../../other.yaml"}}, "must be a file in the folder of the code"),
+        ({"allocator": {"Fluid": {"profile": "/etc/passwd"}}}, "must be a file in the folder of the code"),
+        (
+            {"cluster": {"allocator": {"Fluid": {"profile": "../o.yaml"}}}},
+            "must be a file in the folder of the code",
+        ),
     ],
 )
 def test_a_bad_experiment_is_refused_with_what_is_wrong(

@@ -215,9 +215,13 @@ class CheapestStep(Allocator):
         return here if here.step_usd * left <= new_usd else new
 
     def _safest(self, trial: str, at_s: float) -> Chosen:
-        """Where it is least likely to be interrupted again: its steps may be longer than machines last elsewhere."""
-        offer, p = min(self._offers(trial, at_s), key=lambda each: (each[1], each[0].market == "spot"))
-        return Chosen(trial, offer, p, self._step_usd(trial, offer, p, at_s))
+        """Where it is least likely to be interrupted again: its steps may be longer than machines last elsewhere. Of
+        several such the one where a step costs least.
+        """
+        found = (
+            Chosen(trial, offer, p, self._step_usd(trial, offer, p, at_s)) for offer, p in self._offers(trial, at_s)
+        )
+        return min(found, key=lambda chosen: (chosen.revoked_p, chosen.offer.market == "spot", chosen.step_usd))
 
     def _risk(self, offer: Offer, at_s: float) -> float:
         if offer.max_usd_per_hour is None:

@@ -196,6 +196,8 @@ class Fluid(Allocator):
             for trial in share.surplus(widths):
                 del widths[trial]
             return
+        if not share.n:  # it is the turn of others, and what they have not packed full is theirs, too
+            return
         found: dict[str, Width] | None = None
         wanted = share.waiting if share.waiting and not share.one_by_one else share.idle and not share.waiting
         there = share.idle == share.n - share.held  # if not, others have yet to hand them back, or to make room on them

@@ -131,6 +131,8 @@ class Share:
         times = self.times(self.waiting)
         wanted = static_fluid(times, idle, self.overheads, self.usable) if idle else [part] * len(times)
         lanes = (self.view.free - self.view.idle()) // part if part < 1 else 0
+        # What is left of the devices of others is not ours.
+        room = self.n - sum(self.view.widths[trial] for trial in self.running)
         started: dict[str, Width] = {}
         for _, _, trial, width in sorted(
             ((-width, -time, trial, width) for trial, width, time in zip(self.waiting, wanted, times, strict=True)),
@@ -141,10 +143,11 @@ class Share:
             if width <= idle or (width < 1 <= idle):
                 idle -= max(1, int(width))
                 lanes += 0 if width >= 1 else part.denominator - 1
-            elif width < 1 <= lanes:
+            elif width < 1 <= lanes and width <= room:
                 lanes -= 1
             else:
                 break
+            room -= width
             started[trial] = width
         return started
 

@@ -411,8 +411,7 @@ class SimulatedCluster:
 
 def part_done(checkpoint: m.Checkpoint | None) -> float:
     """Of the step after it, as the path of a checkpoint says: so that a driver that resumes knows it too."""
-    _, midway, part = checkpoint.path.rpartition(MIDWAY) if checkpoint is not None else ("", "", "")
-    return float(part) if midway else 0.0
+    return float(checkpoint.path.rpartition(MIDWAY)[2]) if checkpoint is not None and checkpoint.midway else 0.0
 
 
 def _device(running: _Running) -> tuple[str, int]:

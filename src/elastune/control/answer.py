@@ -14,10 +14,12 @@ class Answer:
     def __init__(self) -> None:
         self._counter = 0
         self._advice: set[str] = set()
+        self.at_s = 0.0
         self.begin(0.0)
 
     def begin(self, at_s: float) -> None:
-        self.at_s = at_s
+        self.before_s, self.at_s = self.at_s, at_s
+        """When the turn before was, and this one."""
         self.event = 0
         """The place in the turn of the event that is being handled."""
         self.changed = False

@@ -63,7 +63,8 @@ def follow(steps: Sequence[int], losses: Sequence[float], at: float) -> Predicti
     ahead = min(max(at / steps[-1], 1.0), MOST)
     # Rounded, so that the unit of the loss does not decide between two fits that are equally good.
     level, std = _follow(times, levels.round(12), round(floor, 12), ahead)
-    return Prediction(max(2 * (least / 2 + span * level), -FURTHEST), min(2 * span * std, FURTHEST))
+    loss = min(max(2 * (least / 2 + span * level), -FURTHEST), FURTHEST)
+    return Prediction(loss, min(2 * span * std, FURTHEST))
 
 
 def _follow(times: Floats, levels: Floats, floor: float, ahead: float) -> tuple[float, float]:

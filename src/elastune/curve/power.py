@@ -61,7 +61,9 @@ class PowerLaw(Extrapolator):
         steps = np.maximum(np.array(iterations, dtype=float), 1.0)
         last = float(steps[-1])
         level, std = _follow(np.log1p((steps - last) / last), levels, log1p(max(at - last, 0.0) / last))
-        return Prediction(max(2 * (least / 2 + span * level), -FURTHEST), min(2 * span * std, FURTHEST))
+        loss = min(max(2 * (least / 2 + span * level), -FURTHEST), FURTHEST)
+
+        return Prediction(loss, min(2 * span * std, FURTHEST))
 
 
 def _follow(times: Floats, levels: Floats, ahead: float) -> tuple[float, float]:

@@ -154,8 +154,9 @@ class TrialView:
         return f"{self.judged}{so_far}"
 
     def is_best(self, checkpoint: Checkpoint) -> bool:
+        """Whether it is what its best value was measured on: in the middle of the next step it is not."""
         best = self.id, self.best_lineage, self.best_iteration
-        return (checkpoint.trial, checkpoint.lineage, checkpoint.iteration) == best
+        return (checkpoint.trial, checkpoint.lineage, checkpoint.iteration) == best and not checkpoint.midway
 
     def saved(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is not None:

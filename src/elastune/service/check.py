@@ -118,10 +118,15 @@ def _check_size(spec: Mapping[str, Any]) -> None:
 
 def _check_inside(spec: Mapping[str, Any], place: Path) -> None:
     """A file that the experiment names is one of its code, and not one of the service's computer."""
-    planning = spec.get("planning")
-    profile = planning.get("profile") if isinstance(planning, Mapping) else None
-    if isinstance(profile, str) and not (place / profile).resolve().is_relative_to(place.resolve()):
-        raise SpecError(f"planning.profile={profile!r}: must be a file in the folder of the code")
+    sections = {"planning": spec.get("planning")}
+    for given in (spec, spec.get("cluster")):
+        allocator = given.get("allocator") if isinstance(given, Mapping) else None
+        if isinstance(allocator, Mapping):
+            sections |= {f"allocator.{name}": arguments for name, arguments in allocator.items()}
+    for where, section in sections.items():
+        profile = section.get("profile") if isinstance(section, Mapping) else None
+        if isinstance(profile, str) and not (place / profile).resolve().is_relative_to(place.resolve()):
+            raise SpecError(f"{where}.profile={profile!r}: must be a file in the folder of the code")
 
 
 def _with_devices(spec: Mapping[str, Any]) -> dict[str, Any]:
