@@ -209,6 +209,7 @@ _quota = [
 
 
 NAME = r"[a-z0-9][a-z0-9-]{0,62}"
+TOKEN_ID = r"[0-9a-f]{12}"
 LIMITS = ("max-devices", "max-running", "max-storage-bytes", "max-usd-per-month")
 
 
@@ -225,6 +226,13 @@ def _given(quota: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
+def _named(name: str) -> str:
+    """Also before it becomes part of an address, where '/', '?' and '#' would lead to something else."""
+    if not re.fullmatch(NAME, name):
+        raise SpecError(f"NAME={name!r}: must be at most 63 lower-case letters, digits and '-', and not begin with '-'")
+    return name
+
+
 @tenant.command("add")
 @click.argument("name")
 @quota_options
@@ -232,10 +240,8 @@ def _given(quota: dict[str, Any]) -> dict[str, Any]:
 @explained
 def tenant_add(name: str, service: str | None, **quota: Any) -> None:
     """Add a tenant."""
-    if not re.fullmatch(NAME, name):
-        raise SpecError(f"NAME={name!r}: must be at most 63 lower-case letters, digits and '-', and not begin with '-'")
-    given = _given(quota)
-    client_of(service).request("POST", "/tenants", json={"id": name, **given})
+    given = {"id": _named(name), **_given(quota)}
+    client_of(service).request("POST", "/tenants", json=given)
     click.echo(f"{name}: now give it a token: elastune tenant token {name}")
 
 
@@ -248,9 +254,9 @@ def tenant_add(name: str, service: str | None, **quota: Any) -> None:
 @explained
 def tenant_quota(name: str, unlimited: tuple[str, ...], service: str | None, as_json: bool, **quota: Any) -> None:
     """Change quotas of a tenant; what is not given stays as it is."""
-    new = _given(quota)
+    path, new = f"/tenants/{_named(name)}", _given(quota)
     new |= dict.fromkeys(each.replace("-", "_") for each in unlimited)
-    changed = client_of(service).request("PUT", f"/tenants/{name}", json=new)
+    changed = client_of(service).request("PUT", path, json=new)
     if as_json:
         print_json(changed)
     else:
@@ -285,7 +291,8 @@ def _print_tenants(found: list[dict[str, Any]]) -> None:
 @explained
 def tenant_tokens(name: str, service: str | None, as_json: bool) -> None:
     """The tokens of a tenant: their ids and roles, and whether they were revoked."""
-    found = client_of(service).request("GET", f"/tenants/{name}/tokens")
+    path = f"/tenants/{_named(name)}/tokens"
+    found = client_of(service).request("GET", path)
     if as_json:
         print_json(found)
         return
@@ -303,7 +310,8 @@ def tenant_tokens(name: str, service: str | None, as_json: bool) -> None:
 @explained
 def tenant_token(name: str, role: str, service: str | None) -> None:
     """Make a token for a tenant. It is shown now and never again."""
-    made = client_of(service).request("POST", f"/tenants/{name}/tokens", json={"role": role})
+    path = f"/tenants/{_named(name)}/tokens"
+    made = client_of(service).request("POST", path, json={"role": role})
     click.echo(f"{made['secret']}\n(id {made['id']}: elastune tenant revoke {made['id']} ends it)")
 
 
@@ -313,6 +321,10 @@ def tenant_token(name: str, role: str, service: str | None) -> None:
 @explained
 def tenant_revoke(token: str, service: str | None) -> None:
     """Revoke the TOKEN of this id."""
+    if not re.fullmatch(TOKEN_ID, token):
+        raise SpecError(
+            f"TOKEN={token!r:.40}: must be an id of 12 digits and letters a-f: `elastune tenant tokens NAME`"
+        )
     client_of(service).request("DELETE", f"/tokens/{token}")
     click.echo(f"{token} is refused from now on")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from elastune.errors import SpecError
 from elastune.service import client as module
 from elastune.service.client import RETRIES, Client, ServiceError
 
@@ -134,3 +136,14 @@ def test_trials_are_asked_for_page_by_page(proxy: Proxy, limit: int | None, aske
     assert [path.partition("?")[2] for path in proxy.paths] == [
         f"offset={offset}&limit={number}" for offset, number in zip((0, 1000), asked, strict=True)
     ]
+
+
+@pytest.mark.parametrize("name", ["", "..", "../jobs", "job-1?x=1", "job-1#", "a b", "a%2Fb"])
+@pytest.mark.parametrize(
+    "ask", ["job", "cancel", "delete", "rerun", "experiment", "progress", "trials", "best", "download"]
+)
+def test_a_name_that_would_lead_to_something_else_is_refused(proxy: Proxy, ask: str, name: str) -> None:
+    proxy.says = [ENDED]
+    with pytest.raises(SpecError, match=re.escape(f"={name!r}: must be a name")):
+        getattr(proxy.client(), ask)(name)
+    assert not proxy.asked

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -36,6 +37,7 @@ TWICE = ("GET", "PUT", "DELETE")
 MOST_LOG_BYTES = 1 << 22
 MOST_TRIALS = 1000
 """In one answer."""
+_NAME = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 
 
 class ServiceError(ElastuneError):
@@ -65,6 +67,13 @@ def remember(url: str, token: str) -> Path:
 
 def knows_a_service() -> bool:
     return bool(os.environ.get(ADDRESS) or os.environ.get(TOKEN) or login_file().exists())
+
+
+def named(what: str, given: str) -> str:
+    """A name that goes into an address, where '/', '?', '#' and '..' would lead to something else."""
+    if not _NAME.fullmatch(given):
+        raise SpecError(f"{what}={given!r}: must be a name of letters, digits, '_', '.' and '-'")
+    return given
 
 
 def _remembered() -> dict[str, Any]:
@@ -121,24 +130,24 @@ class Client:
         return found
 
     def job(self, job: str) -> dict[str, Any]:
-        return self._request("GET", f"/jobs/{job}")
+        return self._request("GET", f"/jobs/{named('job', job)}")
 
     def cancel(self, job: str) -> dict[str, Any]:
         key = {KEY: secrets.token_hex(16)}  # of a job that is cancelled already nothing more becomes
-        return self._request("POST", f"/jobs/{job}/cancel", headers=key)
+        return self._request("POST", f"/jobs/{named('job', job)}/cancel", headers=key)
 
     def rerun(self, job: str, key: str | None = None) -> dict[str, Any]:
         """The same job again: code, configuration and seed."""
-        return self._request("POST", f"/jobs/{job}/rerun", headers={KEY: key or secrets.token_hex(16)})
+        return self._request("POST", f"/jobs/{named('job', job)}/rerun", headers={KEY: key or secrets.token_hex(16)})
 
     def delete(self, job: str) -> None:
         """What is stored of a job that has ended."""
-        self._request("DELETE", f"/jobs/{job}")
+        self._request("DELETE", f"/jobs/{named('job', job)}")
 
     def experiment(self, experiment: str) -> dict[str, Any]:
         """The same job with other seeds, by its id or that of one of the jobs: the best of each, mean and deviation."""
         try:
-            return self._request("GET", f"/experiments/{experiment}")
+            return self._request("GET", f"/experiments/{named('experiment', experiment)}")
         except ServiceError as error:
             if error.status != 404:
                 raise
@@ -152,7 +161,7 @@ class Client:
 
     def progress(self, job: str) -> dict[str, Any]:
         """How a job stands."""
-        return self._request("GET", f"/jobs/{job}/progress")
+        return self._request("GET", f"/jobs/{named('job', job)}/progress")
 
     def trials(self, job: str, limit: int | None = None) -> list[dict[str, Any]]:
         """The trials of a job, the best first; all of them if no limit is given."""
@@ -160,22 +169,22 @@ class Client:
         while limit is None or len(found) < limit:
             number = MOST_TRIALS if limit is None else min(MOST_TRIALS, limit - len(found))
             part = {"offset": len(found), "limit": number}
-            page = self._request("GET", f"/jobs/{job}/trials", params=part)
+            page = self._request("GET", f"/jobs/{named('job', job)}/trials", params=part)
             found += page["trials"]
             if len(found) >= page["total"] or not page["trials"]:
                 break
         return found
 
     def trial(self, job: str, trial: str) -> dict[str, Any]:
-        return self._request("GET", f"/jobs/{job}/trials/{trial}")
+        return self._request("GET", f"/jobs/{named('job', job)}/trials/{named('trial', trial)}")
 
     def best(self, job: str) -> dict[str, Any]:
-        return self._request("GET", f"/jobs/{job}/best")
+        return self._request("GET", f"/jobs/{named('job', job)}/best")
 
     def log(self, job: str, trial: str | None = None, rank: int = 0) -> dict[str, Any]:
         """The end of a log (`text`), and whether its beginning is left out (`cut`)."""
         of = {"most": MOST_LOG_BYTES} if trial is None else {"trial": trial, "rank": rank, "most": MOST_LOG_BYTES}
-        return self._request("GET", f"/jobs/{job}/logs", params=of)
+        return self._request("GET", f"/jobs/{named('job', job)}/logs", params=of)
 
     def logs(self, job: str, trial: str | None = None) -> str:
         return str(self.log(job, trial)["text"])
@@ -186,9 +195,10 @@ class Client:
         """
         import httpx
 
+        address = f"/api/v1/jobs/{named('job', job)}/download"
         draft = (path or Path(job)).with_name(f"{job}.{secrets.token_hex(4)}.part")
         try:
-            with self._http.stream("GET", f"/api/v1/jobs/{job}/download") as response:
+            with self._http.stream("GET", address) as response:
                 if response.status_code != 200:
                     response.read()
                     raise _refused(response)
