@@ -90,10 +90,10 @@ def login(url: str, token: str | None) -> None:
     needs("httpx")
     from elastune.service.client import Client, remember
 
-    url = url if "://" in url else f"http://{url}"
     token = token or click.prompt("token", hide_input=True)
-    me = Client(url, token).request("GET", "/me")
-    click.echo(f"{me['tenant']['id']} ({me['role']}); kept in {remember(url.rstrip('/'), token)}")
+    client = Client(url, token)
+    me = client.request("GET", "/me")
+    click.echo(f"{me['tenant']['id']} ({me['role']}); kept in {remember(client.url, token.strip())}")
 
 
 @click.command()

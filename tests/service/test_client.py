@@ -7,12 +7,15 @@ import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
-from elastune.errors import SpecError
+from elastune.cli import main
+from elastune.errors import SpecError, StorageError
 from elastune.service import client as module
 from elastune.service.client import RETRIES, Client, ServiceError
 
@@ -27,6 +30,7 @@ class Proxy(ThreadingHTTPServer):
         self.says: list[tuple[int, dict[str, Any]]] = []
         self.asked = 0
         self.paths: list[str] = []
+        self.keys: list[str | None] = []
         super().__init__(("127.0.0.1", 0), Answers)
 
     def client(self) -> Client:
@@ -39,12 +43,14 @@ class Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked += 1
         self.server.paths.append(self.path)
+        self.server.keys.append(self.headers.get("Idempotency-Key"))
         status, body = self.server.says.pop(0) if len(self.server.says) > 1 else self.server.says[0]
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if status == LOST:
             self.close_connection = True
             return
         self.send_response(status)
+        self.send_header("Content-Disposition", 'attachment; filename="a-1.pkl"')
         self.end_headers()
         self.wfile.write(json.dumps(body).encode())
 
@@ -147,3 +153,55 @@ def test_a_name_that_would_lead_to_something_else_is_refused(proxy: Proxy, ask: 
     with pytest.raises(SpecError, match=re.escape(f"={name!r}: must be a name")):
         getattr(proxy.client(), ask)(name)
     assert not proxy.asked
+
+
+@pytest.mark.parametrize("given", ["http://127.0.0.1:abc", "", "ftp://127.0.0.1", "http://", "127.0.0.1:abc"])
+def test_what_is_no_address_is_refused(given: str) -> None:
+    told = CliRunner().invoke(main, ["login", given, "--token", "token"])
+    assert told.exit_code == 2 and f"service={given!r}: " in told.output and "Traceback" not in told.output
+
+
+def test_an_address_needs_no_http(proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    proxy.says = [(200, {"tenant": {"id": "vision"}, "role": "member", "jobs": []})]
+    host = proxy.client().url.removeprefix("http://")
+    assert CliRunner().invoke(main, ["login", f"{host}/", "--token", "token\n"]).exit_code == 0
+    assert Client(host).jobs() == Client(f"http://{host}").jobs() == []
+
+
+@pytest.mark.parametrize("token", ["tök", "a\nb"])
+def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(SpecError, match=r"token=\.\.\.: must be printable ASCII"):
+        Client("http://127.0.0.1:1", token)
+
+
+@pytest.mark.parametrize("key", ["schlüssel", "a\nb", " a"])
+def test_a_key_that_cannot_be_sent_is_refused_before_anything_is_sent(proxy: Proxy, key: str) -> None:
+    client = proxy.client()
+    with pytest.raises(SpecError, match=r"Idempotency-Key=.*: must be printable ASCII"):
+        client.submit({"trainable": "a:b"}, key=key)
+    with pytest.raises(SpecError, match=r"Idempotency-Key=.*: must be printable ASCII"):
+        client.rerun("job-1", key)
+    assert not proxy.asked
+
+
+def test_an_empty_key_is_not_replaced_by_another(proxy: Proxy) -> None:
+    proxy.says = [ENDED]
+    proxy.client().submit({"trainable": "a:b"}, key="")
+    proxy.client().rerun("job-1", key="")
+    assert proxy.keys == ["", ""]
+
+
+def test_a_token_that_is_not_accepted_says_what_to_do(proxy: Proxy) -> None:
+    proxy.says = [(401, {"error": "give a token that is valid: Authorization: Bearer elt_..."})]
+    with pytest.raises(ServiceError, match="log in with `elastune login URL`"):
+        proxy.client().jobs()
+
+
+@pytest.mark.parametrize("out", ["nowhere/best.pkl", "folder"])
+def test_a_download_that_cannot_be_written_says_so(proxy: Proxy, tmp_path: Path, out: str) -> None:
+    (tmp_path / "folder").mkdir()
+    proxy.says = [(200, {})]
+    with pytest.raises(StorageError, match=f"{out}: cannot be written"):
+        proxy.client().download("job-1", tmp_path / out)
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder"]

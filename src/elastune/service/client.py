@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from elastune.errors import ElastuneError, SpecError
+from elastune.errors import ElastuneError, SpecError, StorageError
 from elastune.service.archive import pack
 from elastune.service.states import ENDED
 from elastune.ultron_spec import is_ultron
@@ -76,6 +76,33 @@ def named(what: str, given: str) -> str:
     return given
 
 
+def _address(given: str) -> str:
+    """Of a service; http where nothing is said."""
+    import httpx
+
+    url = (given if "://" in given else f"http://{given}").rstrip("/")
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise SpecError(f"service={given!r}: {error}; give an address such as {DEFAULT_URL}") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise SpecError(f"service={given!r}: must be an address such as {DEFAULT_URL}, with http or https")
+    return url
+
+
+def _check_sendable(name: str, text: str) -> None:
+    """No header holds more than this."""
+    if not (text.isascii() and text.isprintable() and text == text.strip()):
+        shown = f"{text!a:.40}" if name == KEY else "..."  # a secret is not printed
+        raise SpecError(f"{name}={shown}: must be printable ASCII, with no space before or after it")
+
+
+def _key(given: str | None) -> dict[str, str]:
+    """Makes the same submission twice one job. One that is empty is no key: the service refuses it."""
+    _check_sendable(KEY, given or "")
+    return {KEY: secrets.token_hex(16) if given is None else given}
+
+
 def _remembered() -> dict[str, Any]:
     """The service that was logged in to last, and the tokens of all."""
     try:
@@ -90,10 +117,12 @@ class Client:
         import httpx
 
         known = _remembered()
-        self.url = (url or os.environ.get(ADDRESS) or known.get("url") or DEFAULT_URL).rstrip("/")
-        token = token or os.environ.get(TOKEN) or known.get("tokens", {}).get(self.url)
+        default = os.environ.get(ADDRESS) or known.get("url") or DEFAULT_URL
+        self.url = _address(default if url is None else url)
+        token = (token or os.environ.get(TOKEN) or known.get("tokens", {}).get(self.url) or "").strip()
         if not token:
             raise SpecError(f"there is no token for {self.url}: log in with `elastune login URL`, or set {TOKEN}")
+        _check_sendable("token", token)
         self._http = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=60.0)
 
     def submit(
@@ -114,6 +143,7 @@ class Client:
             spec = read_yaml(path, "space, metric and algorithm")
             spec = spec if is_ultron(spec) else {"name": path.stem, **spec}
             code = path.parent if code is None else code
+        headers = _key(key)
         try:
             json.dumps(spec, allow_nan=False)
         except (TypeError, ValueError) as error:
@@ -121,7 +151,7 @@ class Client:
         body: dict[str, Any] = {"spec": spec, "priority": priority, "seeds": seeds}
         if code is not None:
             body["code"] = self._request("PUT", "/code", content=pack(Path(code)))["code"]
-        return self._request("POST", "/jobs", json=body, headers={KEY: key or secrets.token_hex(16)})
+        return self._request("POST", "/jobs", json=body, headers=headers)
 
     def jobs(self, states: tuple[str, ...] = (), limit: int = 50) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._request("GET", "/jobs", params={"state": list(states), "limit": limit})[
@@ -133,12 +163,12 @@ class Client:
         return self._request("GET", f"/jobs/{named('job', job)}")
 
     def cancel(self, job: str) -> dict[str, Any]:
-        key = {KEY: secrets.token_hex(16)}  # of a job that is cancelled already nothing more becomes
-        return self._request("POST", f"/jobs/{named('job', job)}/cancel", headers=key)
+        # Of a job that is cancelled already nothing more becomes.
+        return self._request("POST", f"/jobs/{named('job', job)}/cancel", headers=_key(None))
 
     def rerun(self, job: str, key: str | None = None) -> dict[str, Any]:
         """The same job again: code, configuration and seed."""
-        return self._request("POST", f"/jobs/{named('job', job)}/rerun", headers={KEY: key or secrets.token_hex(16)})
+        return self._request("POST", f"/jobs/{named('job', job)}/rerun", headers=_key(key))
 
     def delete(self, job: str) -> None:
         """What is stored of a job that has ended."""
@@ -210,6 +240,8 @@ class Client:
             draft.replace(path)
         except httpx.HTTPError as error:
             raise ServiceError(f"the download from {self.url} was cut off: {error}") from None
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be written: {error.strerror}") from None
         finally:
             draft.unlink(missing_ok=True)
         return path
@@ -280,4 +312,6 @@ def _refused(response: Any) -> ServiceError:
         error = response.json()["error"]
     except (ValueError, KeyError, TypeError):
         error = f"the service has answered {response.status_code}: is it one of Elastune at {response.url}?"
+    if response.status_code == 401:
+        error = f"the service does not accept this token: log in with `elastune login URL`, or set {TOKEN}"
     return ServiceError(error, response.status_code)
