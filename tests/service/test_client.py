@@ -198,10 +198,17 @@ def test_a_token_that_is_not_accepted_says_what_to_do(proxy: Proxy) -> None:
         proxy.client().jobs()
 
 
-@pytest.mark.parametrize("out", ["nowhere/best.pkl", "folder"])
+@pytest.mark.parametrize("out", ["nowhere/best.pkl", "folder", "folder/..", "folder/file/best.pkl"])
 def test_a_download_that_cannot_be_written_says_so(proxy: Proxy, tmp_path: Path, out: str) -> None:
     (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").touch()
     proxy.says = [(200, {})]
-    with pytest.raises(StorageError, match=f"{out}: cannot be written"):
+    with pytest.raises(StorageError, match=re.escape(f"{out}: cannot be written")):
         proxy.client().download("job-1", tmp_path / out)
-    assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
+
+
+def test_a_download_goes_to_a_path_that_is_a_text(proxy: Proxy, tmp_path: Path) -> None:
+    proxy.says = [(200, {})]
+    assert proxy.client().download("job-1", str(tmp_path / "best.pkl")) == tmp_path / "best.pkl"
+    assert (tmp_path / "best.pkl").read_text() == "{}"

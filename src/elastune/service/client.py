@@ -15,6 +15,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -219,32 +220,33 @@ class Client:
     def logs(self, job: str, trial: str | None = None) -> str:
         return str(self.log(job, trial)["text"])
 
-    def download(self, job: str, path: Path | None = None) -> Path:
+    def download(self, job: str, path: str | Path | None = None) -> Path:
         """The checkpoint of the best trial, into a file: all of it or nothing. Without a path it is named after the
         trial and its iteration.
         """
         import httpx
 
-        address = f"/api/v1/jobs/{named('job', job)}/download"
-        draft = (path or Path(job)).with_name(f"{job}.{secrets.token_hex(4)}.part")
+        address, target = f"/api/v1/jobs/{named('job', job)}/download", None if path is None else Path(path)
+        draft = (target or Path(job)).parent / f"{job}.{secrets.token_hex(4)}.part"
         try:
             with self._http.stream("GET", address) as response:
                 if response.status_code != 200:
                     response.read()
                     raise _refused(response)
                 name = response.headers["Content-Disposition"].partition('filename="')[2].rstrip('"')
-                path = path or Path(Path(name).name)
+                target = target or Path(Path(name).name)
                 with draft.open("wb") as file:
                     for piece in response.iter_bytes():
                         file.write(piece)
-            draft.replace(path)
+            draft.replace(target)
         except httpx.HTTPError as error:
             raise ServiceError(f"the download from {self.url} was cut off: {error}") from None
         except OSError as error:
-            raise StorageError(f"{path}: cannot be written: {error.strerror}") from None
+            raise StorageError(f"{target}: cannot be written: {error.strerror}") from None
         finally:
-            draft.unlink(missing_ok=True)
-        return path
+            with suppress(OSError):
+                draft.unlink()
+        return target
 
     def wait(self, job: str, every_s: float = 0.5, timeout_s: float | None = None) -> dict[str, Any]:
         """Until it has ended."""
