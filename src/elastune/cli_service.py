@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,8 +79,17 @@ def serve(
         kept = home / FIRST_TOKEN  # other replicas on the same database have no such file
         known = f"one is in {kept}" if kept.exists() else "--new-admin-token makes one"
         click.echo(f"  portal:  {settings.url}  (log in with a token; {known})")
-    click.echo("  submit:  elastune submit examples/digits/digits.yaml", nl=True)
+    click.echo(f"  submit:  {_as_typed()} submit examples/digits/digits.yaml")
     run(service, settings)
+
+
+def _as_typed() -> str:
+    """This command in another terminal: by its name only where a shell finds it by that."""
+    name, ours = "elastune", Path(sys.executable).with_name("elastune")
+    found = shutil.which(name)
+    if not ours.exists() or (found is not None and Path(found).samefile(ours)):
+        return name
+    return os.path.relpath(ours) if ours.is_relative_to(Path.cwd()) else str(ours)
 
 
 @click.command()
