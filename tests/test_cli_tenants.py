@@ -18,6 +18,10 @@ from elastune.cli import main
         (["tokens", "a/../../jobs"], "NAME='a/../../jobs': must be"),
         (["token", "vision?x"], "NAME='vision?x': must be"),
         (["quota", "vision#x", "--max-devices", "1"], "NAME='vision#x': must be"),
+        (
+            ["quota", "vision", "--max-devices", "1", "--unlimited", "max-devices"],
+            "--max-devices and --unlimited max-d",
+        ),
         (["revoke", "0123456789ab#"], "TOKEN='0123456789ab#': must be an id"),
         (["quota", "vision", "--max-devices", "-1"], "--max-devices=-1: must be a number of at least 0"),
     ],

@@ -266,6 +266,8 @@ def tenant_add(name: str, service: str | None, **quota: Any) -> None:
 def tenant_quota(name: str, unlimited: tuple[str, ...], service: str | None, as_json: bool, **quota: Any) -> None:
     """Change quotas of a tenant; what is not given stays as it is."""
     path, new = f"/tenants/{_named(name)}", _given(quota)
+    if both := [each for each in unlimited if each.replace("-", "_") in new]:
+        raise SpecError(f"--{both[0]} and --unlimited {both[0]}: give one of them")
     new |= dict.fromkeys(each.replace("-", "_") for each in unlimited)
     changed = client_of(service).request("PUT", path, json=new)
     if as_json:
