@@ -212,3 +212,9 @@ def test_a_download_goes_to_a_path_that_is_a_text(proxy: Proxy, tmp_path: Path) 
     proxy.says = [(200, {})]
     assert proxy.client().download("job-1", str(tmp_path / "best.pkl")) == tmp_path / "best.pkl"
     assert (tmp_path / "best.pkl").read_text() == "{}"
+
+
+def test_an_experiment_is_not_said_to_be_missing_while_the_service_is_away(proxy: Proxy) -> None:
+    proxy.says = [(404, {"error": "there is no experiment"}), (503, {"error": "try again"})]
+    with pytest.raises(ServiceError, match="try again"):
+        proxy.client().experiment("job-1")

@@ -184,7 +184,9 @@ class Client:
                 raise
         try:
             of = self.job(experiment)["experiment"]
-        except ServiceError:
+        except ServiceError as error:
+            if error.status != 404:
+                raise
             of = None
         if of is None:
             raise ServiceError(f"there is no experiment {experiment!r}, and no job of one", 404)
