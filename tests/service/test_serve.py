@@ -31,6 +31,19 @@ def test_a_relative_storage_is_the_same_for_drivers_in_other_folders(
     service.database.close()
 
 
+@pytest.mark.parametrize("home", ["file", "file/below"])
+def test_a_home_that_can_be_no_folder_is_refused(tmp_path: Path, home: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SpecError, match=f"--home .*{home}: cannot be made a folder: "):
+        open_service(Settings(tmp_path / home, None, None, Pool("here", 1)))
+
+
+def test_a_storage_of_no_known_kind_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="--storage nope://"):
+        open_service(Settings(tmp_path / "home", None, "nope://user:secret@host", Pool("here", 1)))
+    assert not (tmp_path / "home").exists()
+
+
 def test_what_the_start_says_to_type_is_found_by_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = tmp_path / ".venv" / "bin" / "elastune"
     ours.parent.mkdir(parents=True)
