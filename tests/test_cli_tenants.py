@@ -15,6 +15,14 @@ from elastune.cli import main
         (["add", "-"], "NAME='-': must be"),
         (["add", "vision", "--share", "nan"], "--share=nan: must be a number greater than 0"),
         (["add", "vision", "--max-usd-per-month", "inf"], "--max-usd-per-month=inf: must be a number of at least 0"),
+        (["tokens", "a/../../jobs"], "NAME='a/../../jobs': must be"),
+        (["token", "vision?x"], "NAME='vision?x': must be"),
+        (["quota", "vision#x", "--max-devices", "1"], "NAME='vision#x': must be"),
+        (
+            ["quota", "vision", "--max-devices", "1", "--unlimited", "max-devices"],
+            "--max-devices and --unlimited max-d",
+        ),
+        (["revoke", "0123456789ab#"], "TOKEN='0123456789ab#': must be an id"),
         (["quota", "vision", "--max-devices", "-1"], "--max-devices=-1: must be a number of at least 0"),
     ],
 )

@@ -114,7 +114,8 @@ def print_status_of_job(job: str, as_json: bool) -> None:
     done = "" if found["fraction"] is None else f" ({found['fraction']:.0%} done)"
     click.echo(f"  trials  {trials or 'none yet'}{done}")
     if (best := found["best"]) is not None:
-        click.echo(f"  best    {found['metric']} {best['value']:g} by {best['trial']}")
+        why = f" ({best['why']})" if best["why"] else ""
+        click.echo(f"  best    {found['metric']} {best['value']:g} by {best['trial']}{why}")
     click.echo(f"  time    {format_duration(found['seconds'])}\n  cost    ${found['cost_usd']:.4g}")
 
 
@@ -141,7 +142,8 @@ def print_best_of_job(job: str, as_json: bool) -> None:
     if as_json:
         print_json(best)
         return
-    click.echo(f"{best['value']:g} by trial {best['trial']}")
+    why = f": {best['why']}" if best["why"] else ""
+    click.echo(f"{best['value']:g} by trial {best['trial']}{why}")
     for name, value in best["params"].items():
         click.echo(f"  {name}: {json.dumps(value)}")
 
@@ -190,12 +192,12 @@ def _added(before: str, now: str) -> str:
 
 def _print_story(client: Client, job: str) -> None:
     """What became of the job, what was said while it was built and driven, and where to look further."""
-    found = client.job(job)
+    found, said = client.job(job), client.log(job)
     for step in found["history"]:
         at = datetime.fromtimestamp(step["at"]).astimezone()
         attempt = f" (driver {step['attempt']})" if step["attempt"] > 1 else ""
-        click.echo(f"{at:%Y-%m-%d %H:%M:%S} {step['state']}{attempt} {step['reason']}".rstrip())
-    said = client.log(job)
+        reason = _without_log(step["reason"], said["text"])
+        click.echo(f"{at:%Y-%m-%d %H:%M:%S} {step['state']}{attempt} {reason}".rstrip())
     if said["text"].strip():
         click.echo(said["text"], nl=False)
     failed = [each for each in client.trials(job) if each["status"] == "failed"]
@@ -203,6 +205,12 @@ def _print_story(client: Client, job: str) -> None:
         click.echo(f"{each['trial']} failed: {first_line(each['error'] or each['reason'])}")
     if failed:
         click.echo(f"see: elastune logs {job} {failed[0]['trial']}")
+
+
+def _without_log(reason: str, log: str) -> str:
+    """What the end of a log is quoted for: all of the log is shown as well."""
+    head, *quoted = reason.splitlines() or [""]
+    return head if quoted and quoted[-1] in log else reason
 
 
 # ------------------------------------------------------------------------------------------------------- tables

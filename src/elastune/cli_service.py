@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,8 +79,17 @@ def serve(
         kept = home / FIRST_TOKEN  # other replicas on the same database have no such file
         known = f"one is in {kept}" if kept.exists() else "--new-admin-token makes one"
         click.echo(f"  portal:  {settings.url}  (log in with a token; {known})")
-    click.echo("  submit:  elastune submit examples/digits/digits.yaml", nl=True)
+    click.echo(f"  submit:  {_as_typed()} submit examples/digits/digits.yaml")
     run(service, settings)
+
+
+def _as_typed() -> str:
+    """This command in another terminal: by its name only where a shell finds it by that."""
+    name, ours = "elastune", Path(sys.executable).with_name("elastune")
+    found = shutil.which(name)
+    if not ours.exists() or (found is not None and Path(found).samefile(ours)):
+        return name
+    return os.path.relpath(ours) if ours.is_relative_to(Path.cwd()) else str(ours)
 
 
 @click.command()
@@ -90,10 +101,10 @@ def login(url: str, token: str | None) -> None:
     needs("httpx")
     from elastune.service.client import Client, remember
 
-    url = url if "://" in url else f"http://{url}"
     token = token or click.prompt("token", hide_input=True)
-    me = Client(url, token).request("GET", "/me")
-    click.echo(f"{me['tenant']['id']} ({me['role']}); kept in {remember(url.rstrip('/'), token)}")
+    client = Client(url, token)
+    me = client.request("GET", "/me")
+    click.echo(f"{me['tenant']['id']} ({me['role']}); kept in {remember(client.url, token.strip())}")
 
 
 @click.command()
@@ -209,6 +220,7 @@ _quota = [
 
 
 NAME = r"[a-z0-9][a-z0-9-]{0,62}"
+TOKEN_ID = r"[0-9a-f]{12}"
 LIMITS = ("max-devices", "max-running", "max-storage-bytes", "max-usd-per-month")
 
 
@@ -225,6 +237,13 @@ def _given(quota: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
+def _named(name: str) -> str:
+    """Also before it becomes part of an address, where '/', '?' and '#' would lead to something else."""
+    if not re.fullmatch(NAME, name):
+        raise SpecError(f"NAME={name!r}: must be at most 63 lower-case letters, digits and '-', and not begin with '-'")
+    return name
+
+
 @tenant.command("add")
 @click.argument("name")
 @quota_options
@@ -232,10 +251,8 @@ def _given(quota: dict[str, Any]) -> dict[str, Any]:
 @explained
 def tenant_add(name: str, service: str | None, **quota: Any) -> None:
     """Add a tenant."""
-    if not re.fullmatch(NAME, name):
-        raise SpecError(f"NAME={name!r}: must be at most 63 lower-case letters, digits and '-', and not begin with '-'")
-    given = _given(quota)
-    client_of(service).request("POST", "/tenants", json={"id": name, **given})
+    given = {"id": _named(name), **_given(quota)}
+    client_of(service).request("POST", "/tenants", json=given)
     click.echo(f"{name}: now give it a token: elastune tenant token {name}")
 
 
@@ -248,9 +265,11 @@ def tenant_add(name: str, service: str | None, **quota: Any) -> None:
 @explained
 def tenant_quota(name: str, unlimited: tuple[str, ...], service: str | None, as_json: bool, **quota: Any) -> None:
     """Change quotas of a tenant; what is not given stays as it is."""
-    new = _given(quota)
+    path, new = f"/tenants/{_named(name)}", _given(quota)
+    if both := [each for each in unlimited if each.replace("-", "_") in new]:
+        raise SpecError(f"--{both[0]} and --unlimited {both[0]}: give one of them")
     new |= dict.fromkeys(each.replace("-", "_") for each in unlimited)
-    changed = client_of(service).request("PUT", f"/tenants/{name}", json=new)
+    changed = client_of(service).request("PUT", path, json=new)
     if as_json:
         print_json(changed)
     else:
@@ -285,7 +304,8 @@ def _print_tenants(found: list[dict[str, Any]]) -> None:
 @explained
 def tenant_tokens(name: str, service: str | None, as_json: bool) -> None:
     """The tokens of a tenant: their ids and roles, and whether they were revoked."""
-    found = client_of(service).request("GET", f"/tenants/{name}/tokens")
+    path = f"/tenants/{_named(name)}/tokens"
+    found = client_of(service).request("GET", path)
     if as_json:
         print_json(found)
         return
@@ -303,7 +323,8 @@ def tenant_tokens(name: str, service: str | None, as_json: bool) -> None:
 @explained
 def tenant_token(name: str, role: str, service: str | None) -> None:
     """Make a token for a tenant. It is shown now and never again."""
-    made = client_of(service).request("POST", f"/tenants/{name}/tokens", json={"role": role})
+    path = f"/tenants/{_named(name)}/tokens"
+    made = client_of(service).request("POST", path, json={"role": role})
     click.echo(f"{made['secret']}\n(id {made['id']}: elastune tenant revoke {made['id']} ends it)")
 
 
@@ -313,6 +334,10 @@ def tenant_token(name: str, role: str, service: str | None) -> None:
 @explained
 def tenant_revoke(token: str, service: str | None) -> None:
     """Revoke the TOKEN of this id."""
+    if not re.fullmatch(TOKEN_ID, token):
+        raise SpecError(
+            f"TOKEN={token!r:.40}: must be an id of 12 digits and letters a-f: `elastune tenant tokens NAME`"
+        )
     client_of(service).request("DELETE", f"/tokens/{token}")
     click.echo(f"{token} is refused from now on")
 

@@ -89,6 +89,13 @@ def filled(path: str, job: str) -> str:
     return re.sub(r"{(\w+)(:path)?}", lambda match: known.get(match[1], "x"), path)
 
 
+@pytest.mark.parametrize("body", [b"{", b'{"spec": {},}', b"\xff\xfe"])
+def test_what_is_no_json_is_said_to_be_none(site: Site, body: bytes) -> None:
+    headers = {**site.token(), "Content-Type": "application/json"}
+    response = site.client.post("/api/v1/jobs", content=body, headers=headers)
+    assert response.status_code == 422 and response.json()["error"].startswith("the body is not JSON: ")
+
+
 def test_every_route_wants_a_token(site: Site, code: bytes) -> None:
     job = site.submit(site.token(), site.upload(site.token(), code))["id"]
     tried = 0

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
+from elastune.cli import main
+from elastune.errors import SpecError, StorageError
 from elastune.service import client as module
 from elastune.service.client import RETRIES, Client, ServiceError
 
@@ -25,6 +30,7 @@ class Proxy(ThreadingHTTPServer):
         self.says: list[tuple[int, dict[str, Any]]] = []
         self.asked = 0
         self.paths: list[str] = []
+        self.keys: list[str | None] = []
         super().__init__(("127.0.0.1", 0), Answers)
 
     def client(self) -> Client:
@@ -37,12 +43,14 @@ class Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked += 1
         self.server.paths.append(self.path)
+        self.server.keys.append(self.headers.get("Idempotency-Key"))
         status, body = self.server.says.pop(0) if len(self.server.says) > 1 else self.server.says[0]
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if status == LOST:
             self.close_connection = True
             return
         self.send_response(status)
+        self.send_header("Content-Disposition", 'attachment; filename="a-1.pkl"')
         self.end_headers()
         self.wfile.write(json.dumps(body).encode())
 
@@ -134,3 +142,79 @@ def test_trials_are_asked_for_page_by_page(proxy: Proxy, limit: int | None, aske
     assert [path.partition("?")[2] for path in proxy.paths] == [
         f"offset={offset}&limit={number}" for offset, number in zip((0, 1000), asked, strict=True)
     ]
+
+
+@pytest.mark.parametrize("name", ["", "..", "../jobs", "job-1?x=1", "job-1#", "a b", "a%2Fb"])
+@pytest.mark.parametrize(
+    "ask", ["job", "cancel", "delete", "rerun", "experiment", "progress", "trials", "best", "download"]
+)
+def test_a_name_that_would_lead_to_something_else_is_refused(proxy: Proxy, ask: str, name: str) -> None:
+    proxy.says = [ENDED]
+    with pytest.raises(SpecError, match=re.escape(f"={name!r}: must be a name")):
+        getattr(proxy.client(), ask)(name)
+    assert not proxy.asked
+
+
+@pytest.mark.parametrize("given", ["http://127.0.0.1:abc", "", "ftp://127.0.0.1", "http://", "127.0.0.1:abc"])
+def test_what_is_no_address_is_refused(given: str) -> None:
+    told = CliRunner().invoke(main, ["login", given, "--token", "token"])
+    assert told.exit_code == 2 and f"service={given!r}: " in told.output and "Traceback" not in told.output
+
+
+def test_an_address_needs_no_http(proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    proxy.says = [(200, {"tenant": {"id": "vision"}, "role": "member", "jobs": []})]
+    host = proxy.client().url.removeprefix("http://")
+    assert CliRunner().invoke(main, ["login", f"{host}/", "--token", "token\n"]).exit_code == 0
+    assert Client(host).jobs() == Client(f"http://{host}").jobs() == []
+
+
+@pytest.mark.parametrize("token", ["tök", "a\nb"])
+def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(SpecError, match=r"token=\.\.\.: must be printable ASCII"):
+        Client("http://127.0.0.1:1", token)
+
+
+@pytest.mark.parametrize("key", ["schlüssel", "a\nb", " a"])
+def test_a_key_that_cannot_be_sent_is_refused_before_anything_is_sent(proxy: Proxy, key: str) -> None:
+    client = proxy.client()
+    with pytest.raises(SpecError, match=r"Idempotency-Key=.*: must be printable ASCII"):
+        client.submit({"trainable": "a:b"}, key=key)
+    with pytest.raises(SpecError, match=r"Idempotency-Key=.*: must be printable ASCII"):
+        client.rerun("job-1", key)
+    assert not proxy.asked
+
+
+def test_an_empty_key_is_not_replaced_by_another(proxy: Proxy) -> None:
+    proxy.says = [ENDED]
+    proxy.client().submit({"trainable": "a:b"}, key="")
+    proxy.client().rerun("job-1", key="")
+    assert proxy.keys == ["", ""]
+
+
+def test_a_token_that_is_not_accepted_says_what_to_do(proxy: Proxy) -> None:
+    proxy.says = [(401, {"error": "give a token that is valid: Authorization: Bearer elt_..."})]
+    with pytest.raises(ServiceError, match="log in with `elastune login URL`"):
+        proxy.client().jobs()
+
+
+@pytest.mark.parametrize("out", ["nowhere/best.pkl", "folder", "folder/..", "folder/file/best.pkl"])
+def test_a_download_that_cannot_be_written_says_so(proxy: Proxy, tmp_path: Path, out: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").touch()
+    proxy.says = [(200, {})]
+    with pytest.raises(StorageError, match=re.escape(f"{out}: cannot be written")):
+        proxy.client().download("job-1", tmp_path / out)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
+
+
+def test_a_download_goes_to_a_path_that_is_a_text(proxy: Proxy, tmp_path: Path) -> None:
+    proxy.says = [(200, {})]
+    assert proxy.client().download("job-1", str(tmp_path / "best.pkl")) == tmp_path / "best.pkl"
+    assert (tmp_path / "best.pkl").read_text() == "{}"
+
+
+def test_an_experiment_is_not_said_to_be_missing_while_the_service_is_away(proxy: Proxy) -> None:
+    proxy.says = [(404, {"error": "there is no experiment"}), (503, {"error": "try again"})]
+    with pytest.raises(ServiceError, match="try again"):
+        proxy.client().experiment("job-1")

@@ -158,6 +158,25 @@ def test_what_went_wrong_is_said_without_places_of_the_service(folder: Path, ser
     assert len(ran("jobs").splitlines()[1]) < 250
 
 
+def test_the_log_of_a_build_that_failed_is_shown_once(folder: Path) -> None:
+    code = folder / "with-needs"
+    code.mkdir()
+    (code / "train.py").write_text((folder / "train.py").read_text())
+    (code / "requirements.txt").write_text("./no.whl\n")
+    (code / "no.whl").write_text("no wheel")
+    said = ran("submit", write(folder), "--code", str(code), "--wait", code=2)
+    last = said.strip().splitlines()[-1]
+    story = ran("logs", said.partition(":")[0])
+    assert "failed the dependencies of the code cannot be installed" in story and story.count(last) == 1
+
+
+def test_the_best_of_folds_is_told_with_what_its_value_is(folder: Path) -> None:
+    path = write(folder, algorithm={"KFold": {"k": 2, "R": 2}})
+    job = ran("submit", path, "--wait").partition(":")[0]
+    why = "the mean of 2 folds; trained on all data"
+    assert f": {why}\n" in ran("best", job) and f"({why})\n" in ran("status", job)
+
+
 def test_a_job_that_cannot_run_says_why_while_it_is_waited_for(folder: Path) -> None:
     key = "too large"
     path = write(folder, cluster={"devices": 8})

@@ -353,6 +353,15 @@ def test_administrators_see_all_tenants_and_members_do_not(visit: Visit, site: S
     expect(visit.page.get_by_label("Token")).to_be_visible()
 
 
+@pytest.mark.parametrize("context", [PHONE], indirect=True, ids=["phone"])
+def test_the_login_keeps_its_distance_from_the_edges(visit: Visit, site: Site) -> None:
+    visit.page.goto(f"{site.url}/#token=elt_wrong")
+    expect(visit.page.get_by_role("alert")).to_contain_text("not valid")
+    card = visit.page.locator(".login").bounding_box()
+    assert card is not None and card["x"] >= 12 and card["x"] + card["width"] <= 390 - 12
+    visit.wrong.clear()
+
+
 @pytest.mark.parametrize("context", [PHONE, DARK], indirect=True, ids=["phone", "dark"])
 def test_every_page_fits_the_window(visit: Visit, site: Site) -> None:
     visit.log_in(site.admin)

@@ -12,7 +12,7 @@ from tests.service.made_jobs import Made
 from elastune.service.archive import pack
 from elastune.service.build import lay_out
 from elastune.service.drive import JobDriver
-from elastune.service.jobs import Job
+from elastune.service.jobs import Conflict, Job
 from elastune.worker.code_name import CODE
 
 MODEL = """
@@ -53,3 +53,15 @@ def test_a_rerun_computes_scores_that_are_known(made: Made, tmp_path: Path) -> N
     assert [known_scores(each) for each in (job, again, once_more)] == [True, False, False]
     assert again.spec == job.spec
     service.database.close()
+
+
+def test_a_rerun_with_the_key_of_the_submission_is_refused(made: Made) -> None:
+    made.token("a")
+    spec = {**SPEC, "trainable": "model:Model", "cluster": {"devices": 1}}
+    job, _ = made.service.submit("a", spec, None, key="mine")
+    assert job.spec == spec and made.service.submit("a", spec, None, key="mine") == (job, False)
+    with pytest.raises(Conflict, match="'mine'"):
+        made.service.rerun(job.id, "a", key="mine")
+    again, new = made.service.rerun(job.id, "a", key="another")
+    assert new and made.service.rerun(job.id, "a", key="another") == (again, False)
+    made.service.database.close()

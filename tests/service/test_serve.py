@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from tests.service.made_jobs import SPEC
 from tests.service.storm import running
 
+from elastune.cli_service import _as_typed
 from elastune.errors import SpecError
 from elastune.service.database import ServiceDatabase
 from elastune.service.serve import Settings, open_service
@@ -28,6 +29,32 @@ def test_a_relative_storage_is_the_same_for_drivers_in_other_folders(
     service = open_service(Settings(Path("home"), None, "./store/", Pool("here", 1)))
     assert service.places.storage == str(tmp_path / "store") and service.places.home == tmp_path / "home"
     service.database.close()
+
+
+@pytest.mark.parametrize("home", ["file", "file/below"])
+def test_a_home_that_can_be_no_folder_is_refused(tmp_path: Path, home: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SpecError, match=f"--home .*{home}: cannot be made a folder: "):
+        open_service(Settings(tmp_path / home, None, None, Pool("here", 1)))
+
+
+def test_a_storage_of_no_known_kind_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="--storage nope://"):
+        open_service(Settings(tmp_path / "home", None, "nope://user:secret@host", Pool("here", 1)))
+    assert not (tmp_path / "home").exists()
+
+
+def test_what_the_start_says_to_type_is_found_by_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = tmp_path / ".venv" / "bin" / "elastune"
+    ours.parent.mkdir(parents=True)
+    ours.touch(0o755)
+    monkeypatch.setattr("sys.executable", str(ours.with_name("python")))
+    monkeypatch.setenv("PATH", str(ours.parent))
+    assert _as_typed() == "elastune"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert _as_typed() == str(ours)
+    monkeypatch.chdir(tmp_path)
+    assert _as_typed() == ".venv/bin/elastune"
 
 
 def test_a_first_token_that_cannot_be_kept_is_not_made(database: ServiceDatabase) -> None:

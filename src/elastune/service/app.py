@@ -212,6 +212,8 @@ def _explain(request: Request, error: Exception) -> JSONResponse:
 
 
 def _said(error: dict[str, Any]) -> str:
+    if error["type"] == "json_invalid":
+        return f"the body is not JSON: {error['ctx']['error']} (character {error['loc'][-1]})"
     where = ".".join(str(part) for part in error["loc"] if part not in ("body", "query", "path", "header"))
     given = error.get("input")
     value = f"={given!r:.60}" if where and isinstance(given, str | int | float) else ""

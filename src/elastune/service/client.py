@@ -11,13 +11,15 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from elastune.errors import ElastuneError, SpecError
+from elastune.errors import ElastuneError, SpecError, StorageError
 from elastune.service.archive import pack
 from elastune.service.states import ENDED
 from elastune.ultron_spec import is_ultron
@@ -36,6 +38,7 @@ TWICE = ("GET", "PUT", "DELETE")
 MOST_LOG_BYTES = 1 << 22
 MOST_TRIALS = 1000
 """In one answer."""
+_NAME = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 
 
 class ServiceError(ElastuneError):
@@ -67,6 +70,40 @@ def knows_a_service() -> bool:
     return bool(os.environ.get(ADDRESS) or os.environ.get(TOKEN) or login_file().exists())
 
 
+def named(what: str, given: str) -> str:
+    """A name that goes into an address, where '/', '?', '#' and '..' would lead to something else."""
+    if not _NAME.fullmatch(given):
+        raise SpecError(f"{what}={given!r}: must be a name of letters, digits, '_', '.' and '-'")
+    return given
+
+
+def _address(given: str) -> str:
+    """Of a service; http where nothing is said."""
+    import httpx
+
+    url = (given if "://" in given else f"http://{given}").rstrip("/")
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise SpecError(f"service={given!r}: {error}; give an address such as {DEFAULT_URL}") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise SpecError(f"service={given!r}: must be an address such as {DEFAULT_URL}, with http or https")
+    return url
+
+
+def _check_sendable(name: str, text: str) -> None:
+    """No header holds more than this."""
+    if not (text.isascii() and text.isprintable() and text == text.strip()):
+        shown = f"{text!a:.40}" if name == KEY else "..."  # a secret is not printed
+        raise SpecError(f"{name}={shown}: must be printable ASCII, with no space before or after it")
+
+
+def _key(given: str | None) -> dict[str, str]:
+    """Makes the same submission twice one job. One that is empty is no key: the service refuses it."""
+    _check_sendable(KEY, given or "")
+    return {KEY: secrets.token_hex(16) if given is None else given}
+
+
 def _remembered() -> dict[str, Any]:
     """The service that was logged in to last, and the tokens of all."""
     try:
@@ -81,10 +118,12 @@ class Client:
         import httpx
 
         known = _remembered()
-        self.url = (url or os.environ.get(ADDRESS) or known.get("url") or DEFAULT_URL).rstrip("/")
-        token = token or os.environ.get(TOKEN) or known.get("tokens", {}).get(self.url)
+        default = os.environ.get(ADDRESS) or known.get("url") or DEFAULT_URL
+        self.url = _address(default if url is None else url)
+        token = (token or os.environ.get(TOKEN) or known.get("tokens", {}).get(self.url) or "").strip()
         if not token:
             raise SpecError(f"there is no token for {self.url}: log in with `elastune login URL`, or set {TOKEN}")
+        _check_sendable("token", token)
         self._http = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=60.0)
 
     def submit(
@@ -105,6 +144,7 @@ class Client:
             spec = read_yaml(path, "space, metric and algorithm")
             spec = spec if is_ultron(spec) else {"name": path.stem, **spec}
             code = path.parent if code is None else code
+        headers = _key(key)
         try:
             json.dumps(spec, allow_nan=False)
         except (TypeError, ValueError) as error:
@@ -112,7 +152,7 @@ class Client:
         body: dict[str, Any] = {"spec": spec, "priority": priority, "seeds": seeds}
         if code is not None:
             body["code"] = self._request("PUT", "/code", content=pack(Path(code)))["code"]
-        return self._request("POST", "/jobs", json=body, headers={KEY: key or secrets.token_hex(16)})
+        return self._request("POST", "/jobs", json=body, headers=headers)
 
     def jobs(self, states: tuple[str, ...] = (), limit: int = 50) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._request("GET", "/jobs", params={"state": list(states), "limit": limit})[
@@ -121,30 +161,32 @@ class Client:
         return found
 
     def job(self, job: str) -> dict[str, Any]:
-        return self._request("GET", f"/jobs/{job}")
+        return self._request("GET", f"/jobs/{named('job', job)}")
 
     def cancel(self, job: str) -> dict[str, Any]:
-        key = {KEY: secrets.token_hex(16)}  # of a job that is cancelled already nothing more becomes
-        return self._request("POST", f"/jobs/{job}/cancel", headers=key)
+        # Of a job that is cancelled already nothing more becomes.
+        return self._request("POST", f"/jobs/{named('job', job)}/cancel", headers=_key(None))
 
     def rerun(self, job: str, key: str | None = None) -> dict[str, Any]:
         """The same job again: code, configuration and seed."""
-        return self._request("POST", f"/jobs/{job}/rerun", headers={KEY: key or secrets.token_hex(16)})
+        return self._request("POST", f"/jobs/{named('job', job)}/rerun", headers=_key(key))
 
     def delete(self, job: str) -> None:
         """What is stored of a job that has ended."""
-        self._request("DELETE", f"/jobs/{job}")
+        self._request("DELETE", f"/jobs/{named('job', job)}")
 
     def experiment(self, experiment: str) -> dict[str, Any]:
         """The same job with other seeds, by its id or that of one of the jobs: the best of each, mean and deviation."""
         try:
-            return self._request("GET", f"/experiments/{experiment}")
+            return self._request("GET", f"/experiments/{named('experiment', experiment)}")
         except ServiceError as error:
             if error.status != 404:
                 raise
         try:
             of = self.job(experiment)["experiment"]
-        except ServiceError:
+        except ServiceError as error:
+            if error.status != 404:
+                raise
             of = None
         if of is None:
             raise ServiceError(f"there is no experiment {experiment!r}, and no job of one", 404)
@@ -152,7 +194,7 @@ class Client:
 
     def progress(self, job: str) -> dict[str, Any]:
         """How a job stands."""
-        return self._request("GET", f"/jobs/{job}/progress")
+        return self._request("GET", f"/jobs/{named('job', job)}/progress")
 
     def trials(self, job: str, limit: int | None = None) -> list[dict[str, Any]]:
         """The trials of a job, the best first; all of them if no limit is given."""
@@ -160,49 +202,53 @@ class Client:
         while limit is None or len(found) < limit:
             number = MOST_TRIALS if limit is None else min(MOST_TRIALS, limit - len(found))
             part = {"offset": len(found), "limit": number}
-            page = self._request("GET", f"/jobs/{job}/trials", params=part)
+            page = self._request("GET", f"/jobs/{named('job', job)}/trials", params=part)
             found += page["trials"]
             if len(found) >= page["total"] or not page["trials"]:
                 break
         return found
 
     def trial(self, job: str, trial: str) -> dict[str, Any]:
-        return self._request("GET", f"/jobs/{job}/trials/{trial}")
+        return self._request("GET", f"/jobs/{named('job', job)}/trials/{named('trial', trial)}")
 
     def best(self, job: str) -> dict[str, Any]:
-        return self._request("GET", f"/jobs/{job}/best")
+        return self._request("GET", f"/jobs/{named('job', job)}/best")
 
     def log(self, job: str, trial: str | None = None, rank: int = 0) -> dict[str, Any]:
         """The end of a log (`text`), and whether its beginning is left out (`cut`)."""
         of = {"most": MOST_LOG_BYTES} if trial is None else {"trial": trial, "rank": rank, "most": MOST_LOG_BYTES}
-        return self._request("GET", f"/jobs/{job}/logs", params=of)
+        return self._request("GET", f"/jobs/{named('job', job)}/logs", params=of)
 
     def logs(self, job: str, trial: str | None = None) -> str:
         return str(self.log(job, trial)["text"])
 
-    def download(self, job: str, path: Path | None = None) -> Path:
+    def download(self, job: str, path: str | Path | None = None) -> Path:
         """The checkpoint of the best trial, into a file: all of it or nothing. Without a path it is named after the
         trial and its iteration.
         """
         import httpx
 
-        draft = (path or Path(job)).with_name(f"{job}.{secrets.token_hex(4)}.part")
+        address, target = f"/api/v1/jobs/{named('job', job)}/download", None if path is None else Path(path)
+        draft = (target or Path(job)).parent / f"{job}.{secrets.token_hex(4)}.part"
         try:
-            with self._http.stream("GET", f"/api/v1/jobs/{job}/download") as response:
+            with self._http.stream("GET", address) as response:
                 if response.status_code != 200:
                     response.read()
                     raise _refused(response)
                 name = response.headers["Content-Disposition"].partition('filename="')[2].rstrip('"')
-                path = path or Path(Path(name).name)
+                target = target or Path(Path(name).name)
                 with draft.open("wb") as file:
                     for piece in response.iter_bytes():
                         file.write(piece)
-            draft.replace(path)
+            draft.replace(target)
         except httpx.HTTPError as error:
             raise ServiceError(f"the download from {self.url} was cut off: {error}") from None
+        except OSError as error:
+            raise StorageError(f"{target}: cannot be written: {error.strerror}") from None
         finally:
-            draft.unlink(missing_ok=True)
-        return path
+            with suppress(OSError):
+                draft.unlink()
+        return target
 
     def wait(self, job: str, every_s: float = 0.5, timeout_s: float | None = None) -> dict[str, Any]:
         """Until it has ended."""
@@ -270,4 +316,6 @@ def _refused(response: Any) -> ServiceError:
         error = response.json()["error"]
     except (ValueError, KeyError, TypeError):
         error = f"the service has answered {response.status_code}: is it one of Elastune at {response.url}?"
+    if response.status_code == 401:
+        error = f"the service does not accept this token: log in with `elastune login URL`, or set {TOKEN}"
     return ServiceError(error, response.status_code)

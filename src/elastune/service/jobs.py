@@ -96,8 +96,9 @@ class Submission:
         return [{**self.spec, "seed": first + number} for number in range(self.seeds)]
 
 
-def digest_of(spec: Mapping[str, Any], code: str | None, priority: int, seeds: int | None) -> str:
-    return hashlib.sha256(json.dumps([spec, code, priority, seeds], sort_keys=True).encode()).hexdigest()
+def digest_of(spec: Mapping[str, Any], code: str | None, priority: int, seeds: int | None, rerun: bool = False) -> str:
+    asked = [spec, code, priority, seeds, *(["rerun"] if rerun else [])]
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
 class Jobs:

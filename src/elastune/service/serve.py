@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from elastune.errors import SpecError
 from elastune.service.app import create_app
 from elastune.service.client import remember
 from elastune.service.database import ServiceDatabase
@@ -38,14 +39,30 @@ class Settings:
 
 def open_service(settings: Settings) -> Service:
     home = settings.home.absolute()
-    home.mkdir(parents=True, exist_ok=True)
-    database = ServiceDatabase(settings.database or str(home / "service.db"))
-    database.create()
     storage = (settings.storage or str(home / "storage")).rstrip("/")
     if "://" not in storage:
         storage = str(Path(storage).absolute())  # drivers run in folders of their own
+    else:
+        _check_protocol(storage)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpecError(f"--home {settings.home}: cannot be made a folder: {error.strerror}") from None
+    database = ServiceDatabase(settings.database or str(home / "service.db"))
+    database.create()
     places = Places(home, storage, None if database.sqlite else database.url)
     return Service(database, places, Supervisor(database, places, settings.pool))
+
+
+def _check_protocol(storage: str) -> None:
+    """Now, and not when the first job is stored."""
+    import fsspec
+
+    protocol = storage.partition("://")[0]
+    try:
+        fsspec.get_filesystem_class(protocol)
+    except (ValueError, ImportError) as error:
+        raise SpecError(f"--storage {protocol}://...: {error}; give a folder, or a URL such as s3://bucket/x") from None
 
 
 def first_token(service: Service, url: str, anyway: bool = False) -> str | None:

@@ -75,7 +75,7 @@ class Service:
         check_text(spec)
         if seeds is not None and seeds * len(json.dumps(spec)) > MOST_SEEDS_BYTES:
             raise SpecError(f"seeds={seeds}: the experiment is too large for so many of them: at most 16 MB in all")
-        digest = digest_of(spec, code, priority, seeds)
+        digest = digest_of(spec, code, priority, seeds, rerun)
         if key is not None and (known := self.jobs.known(tenant, key, digest)) is not None:
             return known, False  # whatever has become of quotas and stores since
         data = None
