@@ -22,7 +22,7 @@ from elastune.joint import join
 from elastune.market.cloud import PlayedCloud
 from elastune.profile.scaling import Scaling
 from elastune.record.journal import MemoryJournal
-from elastune.record.projection import RunView
+from elastune.record.projection import RunView, busy_device_s
 from elastune.search import Searcher, make_searcher
 from elastune.simulation import Simulation
 from elastune.space import Space, loguniform, uniform
@@ -357,6 +357,11 @@ def assert_sound(session: Session) -> None:
     assert (view.utilisation() or 0.0) <= 1 + 1e-9, "devices were busy for longer than they were paid for"
     numbers = [command.id for command in session.commands]
     assert numbers == sorted(set(numbers)), "command numbers are not unique and rising"
+
+
+def had_s(view: RunView, name: str) -> float:
+    """For how long devices were busy with trials of one of several experiments."""
+    return busy_device_s(busy for busy in view.segments() if m.experiment_of(busy.trial) == name)
 
 
 def winner(view: RunView) -> tuple[Any, ...]:

@@ -118,8 +118,6 @@ def _with_allocator(fields: dict[str, Any], path: Path) -> dict[str, Any]:
     ) -> Fluid:
         if profile is None:
             return Fluid(most_packed, widest, scaling, as_published)
-        if not isinstance(profile, str):
-            raise SpecError(f"profile={profile!r}: must be a file that 'elastune profile' wrote")
         if scaling is not None:
             raise SpecError(f"profile={profile!r} and scaling={scaling!r}: give one of them")
         if not isinstance(profile, str) or not profile:

@@ -25,6 +25,22 @@ from elastune.messages import Chosen, Offer
 from elastune.spec import Limits, Terms
 
 
+def risen(usd: float, refund: bool = False) -> PlayedCloud:
+    """A spot machine for $0.1, of which that has been the price until a minute ago."""
+    series = PriceSeries("a", np.array([0.0, 8940.0]), np.array([0.1, usd]))
+    return PlayedCloud({"a": Kind(1.0, 1.0)}, Prices({"a": series}), begin_unix_s=9e3, refund_s=HOUR_S * refund)
+
+
+@pytest.mark.parametrize("refund", [False, True])
+@pytest.mark.parametrize(("usd", "market"), [(0.9, "spot"), (5.0, "on-demand")])
+def test_a_price_that_has_just_jumped_above_the_one_on_demand_is_not_paid(
+    usd: float, market: str, refund: bool
+) -> None:
+    place = World(CheapestStep(risen(usd, refund), Said({"a": 0.0})), ["t"])
+    place.ask(0.0)
+    assert [chosen.offer.market for chosen in place.chosen] == [market]
+
+
 def cloud(prices: dict[str, float], speeds: dict[str, float] | None = None, refund: bool = False) -> PlayedCloud:
     kinds = {market: Kind(10 * price, (speeds or {}).get(market, 1.0)) for market, price in prices.items()}
     series = {market: PriceSeries(market, np.array([0.0]), np.array([price])) for market, price in prices.items()}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.allocate.group_runs import FixedWidth, Group, Late, OneByOne, devices_over_time
-from tests.worlds import Session, World, assert_sound, shared_world, world
+from tests.worlds import Session, World, assert_sound, had_s, shared_world, world
 
 from elastune import messages as m
 from elastune.algorithm import ASHA, Algorithm
@@ -106,7 +106,7 @@ def test_nobody_begins_out_of_turn_on_what_others_leave_of_a_device() -> None:
 def test_who_is_alone_on_a_device_has_had_all_of_it() -> None:
     """Also where others could have joined."""
     session = packed_in_turns()
-    a, b = (session.view.only(name).busy_device_s() for name in "ab")
+    a, b = (had_s(session.view, name) for name in "ab")
     assert a + b == pytest.approx(1500.0, rel=0.02) and a == pytest.approx(b, rel=0.25)
 
 

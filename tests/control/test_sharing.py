@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.control.test_recovery import examples, ignore, recovered, state
-from tests.worlds import KEY, World, assert_sound, shared_world, winner, world
+from tests.worlds import KEY, World, assert_sound, had_s, shared_world, winner, world
 
 from elastune import messages as m
 from elastune.algorithm import ASHA, BOHB, FIFO, Actions, Algorithm, Hyperband, SuccessiveHalving, Woken
@@ -23,7 +23,7 @@ from elastune.cluster.simulated import Fault
 from elastune.cluster.workload import Curve, Synthetic
 from elastune.control.run import recover
 from elastune.messages import Config, experiment_of
-from elastune.record.projection import RunView, busy_device_s
+from elastune.record.projection import RunView
 from elastune.simulation import Simulation
 from elastune.spec import Retention, TrialGroup
 
@@ -49,11 +49,6 @@ def only(view: RunView, name: str) -> dict[str, Any]:
     """What was learnt of one experiment, whenever that was."""
     trials = view.only(name).trials.values()
     return {trial.id: (trial.config, [report[1:] for report in trial.reports]) for trial in trials}
-
-
-def had_s(view: RunView, name: str) -> float:
-    """For how long devices were busy with trials of one experiment."""
-    return busy_device_s(busy for busy in view.segments() if experiment_of(busy.trial) == name)
 
 
 def starts(records: Sequence[m.Record]) -> list[str]:
@@ -176,7 +171,7 @@ def test_time_without_a_driver_is_nobodys_turn(allocator: Allocator | None) -> N
         session.turns(1)
     session = place.resume(session.journal, after_s=600.0)
     assert sum(party.used_s for party in session.controller.parties) == pytest.approx(100.0, abs=2.0)
-    a, b = (session.run().view.only(name).busy_device_s() for name in ("a", "b"))
+    a, b = (had_s(session.run().view, name) for name in ("a", "b"))
     assert a + b == pytest.approx(400.0, abs=2.0) and a == pytest.approx(b, rel=0.25)
 
 

@@ -7,7 +7,7 @@ step should cost least.
                            several the best is taken, because what is refunded is won with bids just above the price
     M[inst][hp]            `StepTimes`: C0 / CPUs until it was measured
     RevPredModel           `revocation`
-    sCost                  `_step_usd`
+    sCost                  `_step_usd`, by the mean price of the last hour, or the present one if that is higher
     one hour               `redeploy_s`
 
 With a refund for machines that are taken away in their first hour a step costs M x (1 - p) x price in the paper, and
@@ -257,7 +257,9 @@ class CheapestStep(Allocator):
         """Equation 2, by what is trained; p is how likely the machine is taken away within the hour."""
         cloud, step_s = self.cloud, self._times.step_s(trial, offer.type)
         spot = offer.market == "spot"
-        price = cloud.mean_price(offer.type, at_s) if spot else cloud.kind(offer.type).on_demand_usd_per_hour
+        price = cloud.price(Offer(offer.type, offer.market), at_s) / cloud.pace
+        if spot:  # the paper's is the mean of the last hour, which after a jump stays low for a while
+            price = max(price, cloud.mean_price(offer.type, at_s))
         if spot and cloud.refund_s:
             return step_s * (1 - p) * price / (1 - p + p * TAKEN_H)
         lost_s = max(0.0, step_s * cloud.pace - cloud.notice_s) / 2
