@@ -310,6 +310,14 @@ def test_no_job_begins_and_none_grows_that_would_have_to_leave_at_once(database:
     assert Jobs(database).get(large.id).reason == "it needs 2 devices, and the tenant may have 1"
 
 
+def test_devices_that_cost_nothing_are_had_without_money(database: ServiceDatabase) -> None:
+    limiter = Limiter(database)
+    limiter.offer("here", {"": 1}, 0.0)
+    job = queued(database, tenant(database, "a", quota=Quota(max_usd_per_month=0.0)))
+    assert limiter.schedule("here") == [job.id] and limiter.schedule("here") == []
+    assert held(database) == {job.id: 1}
+
+
 def test_a_job_without_a_driver_does_not_pay_on_when_the_money_is_spent(database: ServiceDatabase) -> None:
     limiter = Limiter(database)
     limiter.offer("here", {"": 1}, 3600.0)

@@ -201,10 +201,10 @@ def _allowances(
     allowances, used_s, warm = {}, _used_lately_s(connection, now), _warm(connection, pool)
     for row in connection.execute(sa.select(TENANTS).where(TENANTS.c.id.in_(tenants))):
         limits = [row.max_devices] if row.max_devices is not None else []
-        closed, broke = "", False
-        if row.max_usd_per_month is not None:
+        closed, broke, pays_usd = "", False, pays.get(row.id, 0.0)
+        if row.max_usd_per_month is not None and (price or pays_usd):
             left_usd = row.max_usd_per_month - spent_this_month_usd(connection, row.id, now)
-            broke = left_usd <= pays.get(row.id, 0.0) * LEAVE_S / 3600.0
+            broke = left_usd <= pays_usd * LEAVE_S / 3600.0
             # Enough for twice as long as leaving takes: what begins now need not leave at once.
             enough_for = max(0, math.floor(left_usd / max(price * 2 * LEAVE_S / 3600.0, 1e-9)))
             limits.append(enough_for)
