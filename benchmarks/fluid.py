@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -35,7 +35,7 @@ from statistics import fmean, geometric_mean, median
 
 from _figures import Figure, print_figures
 from _fluid_overheads import print_overheads
-from _fluid_plots import Bar, bars, best_so_far
+from _fluid_plots import Bar, Course, Panel, bars, best_so_far
 from _fluid_runs import ARGUMENTS, DEFAULT, EXECUTORS, GRID, HALVING, OURS, TUNERS, Case, Ran, Runs, write_rows
 from _fluid_tables import of, print_head, print_line, ratios, spread, told
 from _fluid_tasks import FULL_TRAININGS, TASKS, needed_data, task
@@ -150,20 +150,36 @@ def adverse(scope: Scope) -> list[Figure]:
     return figure_7(scope, adverse=True)
 
 
-def courses(scope: Scope, name: str, title: str, named: dict[str, list[Case]], device_time: bool) -> None:
-    """How the best value becomes better on cifar10, and when it reaches the target."""
+def courses(title: str, named: Mapping[str, Sequence[Ran]]) -> None:
+    """When the best value on cifar10 reaches the target, and what it comes to."""
     known = task("cifar10")
-    rans = dict(zip(named, (scope.runs(cases) for cases in named.values()), strict=True))
     print_head(title, ["reached", "seconds to it", "device-seconds to it", "best at the end"])
-    for label, found in rans.items():
-        reached = [next((step for step in ran.outcome.course if known.reached(step[2])), None) for ran in found]
+    for label, rans in named.items():
+        reached = [next((step for step in ran.outcome.course if known.reached(step[2])), None) for ran in rans]
         at = [step for step in reached if step is not None]
         seconds, device_s = ([step[column] for step in at] for column in (0, 1))
-        best = spread([ran.outcome.best for ran in found if ran.outcome.best is not None])
+        best = spread([ran.outcome.best for ran in rans if ran.outcome.best is not None])
         times = [told(spread(each)) if each else "-" for each in (seconds, device_s)]
-        print_line(label, [f"{len(at)} of {len(found)}", *times, told(best, 4)])
-    drawn = {label: [ran.outcome.course for ran in found] for label, found in rans.items()}
-    save(scope.plots, {f"fluid_{name}": best_so_far(known, drawn, title, device_time=device_time)})
+        print_line(label, [f"{len(at)} of {len(rans)}", *times, told(best, 4)])
+
+
+def drawn(rans: Mapping[str, Sequence[Ran]]) -> dict[str, list[Course]]:
+    return {name: [ran.outcome.course for ran in found] for name, found in rans.items()}
+
+
+def by_devices(scope: Scope, study: str, algorithm: str, title: str, concurrent: int | None) -> None:
+    """`concurrent` trials at a time (None: as the executor sees fit), under the default one as many as devices."""
+    panels: list[Panel] = []
+    named: dict[str, Sequence[Ran]] = {}
+    for devices in scope.whole((4, 8, 16)):
+        rans = {
+            name: scope.runs(on(scope, study, algorithm, name, devices, None if name == DEFAULT else concurrent))
+            for name in EXECUTORS
+        }
+        panels.append(Panel(f"{devices} devices", drawn(rans)))
+        named |= {f"{devices} devices, {name}": found for name, found in rans.items()}
+    courses(title, named)
+    save(scope.plots, {f"fluid_{study}": best_so_far(task("cifar10"), panels, title)})
 
 
 def on(scope: Scope, study: str, algorithm: str, executor: str, devices: int, concurrent: int | None) -> list[Case]:
@@ -172,30 +188,25 @@ def on(scope: Scope, study: str, algorithm: str, executor: str, devices: int, co
 
 
 def figure_3(scope: Scope) -> list[Figure]:
-    named = {
-        f"{devices} devices": on(scope, "figure_3", "ASHA", DEFAULT, devices, None)
+    title = "Figure 3: ASHA, as many trials as devices, default executor"
+    rans = {
+        f"{devices} devices": scope.runs(on(scope, "figure_3", "ASHA", DEFAULT, devices, None))
         for devices in scope.whole((4, 8, 16, 32))
     }
-    courses(scope, "figure_3", "Figure 3: ASHA, as many trials as devices, default executor", named, device_time=True)
+    courses(title, rans)
+    panels = [Panel("by time", drawn(rans)), Panel("by time on devices", drawn(rans), column=1)]
+    save(scope.plots, {"fluid_figure_3": best_so_far(task("cifar10"), panels, title)})
     return []
 
 
 def figure_9(scope: Scope) -> list[Figure]:
     if "SyncBOHB" in TUNERS:
-        each = product(scope.whole((4, 8, 16)), EXECUTORS)
-        named = {f"{n} devices, {name}": on(scope, "figure_9", "SyncBOHB", name, n, None) for n, name in each}
-        courses(scope, "figure_9", "Figure 9: SyncBOHB", named, device_time=False)
+        by_devices(scope, "figure_9", "SyncBOHB", "Figure 9: SyncBOHB", None)
     return []
 
 
 def figure_10(scope: Scope) -> list[Figure]:
-    """ASHA has as many trials as devices under the default executor, and 8 under the others."""
-    each = product(scope.whole((4, 8, 16)), EXECUTORS)
-    named = {
-        f"{n} devices, {name}": on(scope, "figure_10", "ASHA", name, n, None if name == DEFAULT else 8)
-        for n, name in each
-    }
-    courses(scope, "figure_10", "Figure 10: ASHA, 8 trials at a time unless default", named, device_time=False)
+    by_devices(scope, "figure_10", "ASHA", "Figure 10: ASHA, 8 trials at a time unless default", 8)
     return []
 
 
