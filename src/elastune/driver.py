@@ -20,6 +20,7 @@ import cloudpickle
 from elastune.allocate.planned import Planned
 from elastune.cluster.base import Cluster
 from elastune.control.controller import Controller
+from elastune.control.course import BY_USER
 from elastune.control.run import Loop, recover
 from elastune.errors import RunFailed, SpecError, StorageError
 from elastune.experiment import Experiment
@@ -113,6 +114,10 @@ class Driver:
         ):
             view = self._drive(journal, progress, simulation)
         result = Result(view, self.path)
+        if view.status == "interrupted" and view.reason != BY_USER:
+            raise StorageError(
+                f"run {result.path}: {view.reason}; when it can, go on with: elastune resume {result.path}"
+            )
         if view.status == "failed":
             raise RunFailed(f"run {result.path}: {view.reason}{_where(view, result.path)}")
         if not view.bests and view.status != "interrupted":

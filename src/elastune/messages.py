@@ -256,13 +256,16 @@ class TrialReturned(Event, frozen=True, gc=False):
 
 
 class TrialFailed(Event, frozen=True, gc=False):
-    """The user's code raised. With `final`, trying again cannot help."""
+    """The user's code raised. With `final`, trying again cannot help. With `store` it was the checkpoint store that
+    failed: the trial is not to blame, and others will meet the same.
+    """
 
     trial: str
     attempt: int
     error: str
     traceback: str
     final: bool = False
+    store: bool = False
 
 
 class TrialLost(Event, frozen=True, gc=False):

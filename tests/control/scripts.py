@@ -78,6 +78,10 @@ def failed(trial: str, attempt: int = 1, error: str = "ValueError: no", final: b
     return m.TrialFailed(trial, attempt, error, "Traceback ...", final)
 
 
+def unsaved(trial: str, attempt: int = 1) -> m.TrialFailed:
+    return m.TrialFailed(trial, attempt, "the store is full", "Traceback ...", store=True)
+
+
 def drops(step: Step) -> list[str]:
     return [command.checkpoint.path for command in step.commands if isinstance(command, m.DropCheckpoint)]
 

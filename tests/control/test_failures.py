@@ -5,7 +5,19 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.control.scripts import Script, ended, failed, notes, paused, ready, reported, starts, statuses
+from tests.control.scripts import (
+    Script,
+    checkpointed,
+    ended,
+    failed,
+    notes,
+    paused,
+    ready,
+    reported,
+    starts,
+    statuses,
+    unsaved,
+)
 from tests.worlds import Scripted, assert_sound, losses, world
 
 from elastune import messages as m
@@ -167,6 +179,57 @@ def test_a_trial_that_cannot_save_before_its_machine_is_taken_away_is_not_to_bla
         script.at(number + 0.1, m.NodeNotice(f"n{number}", number + 0.5))
         killed = script.at(number + 0.5, m.TrialLost("t-00000", number + 1, "killed: no report within 0.4 s"))
         assert statuses(killed) == [("t-00000", "waiting")]
+
+
+def test_while_the_checkpoint_store_fails_nothing_begins_and_nobody_is_to_blame() -> None:
+    script = Script(FIFO(9, R=9), devices=2, max_retries=0)
+    script.at(0.0, ready("n0", 2))
+    script.at(1.0, reported("t-00000", 1, 0.5), reported("t-00001", 1, 0.5))
+    first = script.at(2.0, unsaved("t-00000"))
+    assert statuses(first) == [("t-00000", "waiting")] and starts(first) == []
+    assert notes(first) == ["the store is full. Nothing begins until it can; after 5m the run stops"]
+    second = script.at(3.0, unsaved("t-00001"))
+    assert (starts(second), notes(second)) == ([], [])
+    assert script.controller.wake_s == 13.0
+    assert starts(script.at(13.0)) == [("t-00000", 2, 0), ("t-00001", 2, 0)]
+
+
+def test_when_a_checkpoint_is_saved_all_goes_on_at_once() -> None:
+    script = Script(FIFO(3, R=9), devices=2)
+    script.at(0.0, ready("n0", 2))
+    script.at(2.0, unsaved("t-00000"))
+    step = script.at(3.0, reported("t-00001", 1, 0.5), checkpointed("t-00001", 1))
+    assert notes(step) == ["the checkpoint store works again"] and starts(step) == [("t-00000", 2, 0)]
+
+
+def test_a_store_that_fails_for_long_stops_the_run_which_can_be_gone_on_with() -> None:
+    script = Script(FIFO(2, R=9), devices=2)
+    script.at(0.0, ready("n0", 2))
+    script.at(1.0, reported("t-00000", 1, 0.5), checkpointed("t-00000", 1))
+    at_s, attempt = 2.0, 1
+    step = script.at(at_s, unsaved("t-00000", attempt))
+    while ended(step) is None:
+        assert at_s < 320.0
+        at_s, attempt = at_s + 10.0, attempt + 1
+        assert starts(script.at(at_s)) == [("t-00000", attempt, 1)]
+        step = script.at(at_s, unsaved("t-00000", attempt))
+        if any(isinstance(command, m.PauseTrial) for command in step.commands):
+            step = script.at(at_s, unsaved("t-00001"))
+    assert ended(step) == ("interrupted", "the store is full") and at_s == 302.0
+    resumed = script.at(400.0, m.RunResumed())
+    resumed = script.at(401.0, ready("n1", 2))
+    assert starts(resumed) == [("t-00000", attempt + 1, 1), ("t-00001", 2, 0)]
+
+
+def test_who_alone_cannot_save_again_and_again_is_to_blame_after_all() -> None:
+    script = Script(FIFO(2, R=9), devices=2, max_retries=2)
+    script.at(0.0, ready("n0", 2))
+    for attempt in (1, 2, 3):
+        step = script.at(attempt, unsaved("t-00000", attempt))
+        if attempt < 3:
+            step = script.at(attempt + 0.5, reported("t-00001", attempt, 0.5), checkpointed("t-00001", attempt))
+            assert starts(step) == [("t-00000", attempt + 1, 0)]
+    assert statuses(step) == [("t-00000", "failed")]
 
 
 def test_a_metric_that_is_a_text_ends_the_run() -> None:

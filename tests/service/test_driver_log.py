@@ -32,7 +32,7 @@ class Printing(JobDriver):
         os.write(2, f"C of {job.name}\\n".encode())
         subprocess.run(["echo", "a child of", job.name])
         if job.name == "third":
-            raise StorageError(f"the disk of {home} is full")
+            raise StorageError(f"the disk of {home} is full; when it can, go on with: elastune resume {home}/runs/x")
         if job.name == "second":
             raise ValueError("no such layer")
         return "succeeded", "done", {}

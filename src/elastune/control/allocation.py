@@ -46,7 +46,9 @@ class Allocation:
         self._priorities = {party.name: party.priority for party in runs.parties}
 
     def fill(self) -> None:
-        if self._course.outcome is None:
+        if self._answer.at_s < self._course.held_until_s:
+            self.ask_again_s = self._course.held_until_s
+        elif self._course.outcome is None:
             self._bring_to_target()
         if self._course.outcome is not None and not self._schedule.widths and not self._course.done:
             self._course.finish(*self._course.outcome)

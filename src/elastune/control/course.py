@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,11 @@ from elastune.control.answer import Answer
 from elastune.control.fleet import Fleet
 from elastune.control.schedule import Schedule
 from elastune.control.state import Trial
+from elastune.units import format_duration
+
+BY_USER = "interrupted by the user"
+STORE_AGAIN_S, STORE_GONE_S = 10.0, 300.0
+"""When the checkpoint store has failed, it is tried again after so long, and so long in all."""
 
 
 class Course:
@@ -20,6 +26,10 @@ class Course:
     ) -> None:
         self.outcome: tuple[m.RunStatus, str] | None = None
         self.done = False
+        self.held_until_s = -math.inf
+        """Nothing begins before."""
+        self._store_failed_s: float | None = None
+        """Since when no checkpoint could be saved."""
         self._grace_s = grace_s
         self._trials, self._fleet, self._schedule, self._answer = trials, fleet, schedule, answer
 
@@ -52,6 +62,26 @@ class Course:
         for node_id in list(self._fleet.nodes):
             self._fleet.release(node_id)
 
+    def store_failed(self, reason: str) -> bool:
+        """Its disk may be full, or it is out of reach. Trials that went on would only train what is lost; and machines
+        that wait for it are paid for. Says whether it is news: since it failed before, it has worked.
+        """
+        at_s, since_s = self._answer.at_s, self._store_failed_s
+        self.held_until_s = at_s + STORE_AGAIN_S
+        if since_s is None:
+            self._store_failed_s = at_s
+            patience = format_duration(STORE_GONE_S)
+            self._answer.note("warning", f"{reason}. Nothing begins until it can; after {patience} the run stops")
+        elif at_s - since_s >= STORE_GONE_S:
+            self.end("interrupted", reason)
+        return since_s is None
+
+    def store_works(self) -> None:
+        if self._store_failed_s is not None:
+            self._store_failed_s, self.held_until_s = None, -math.inf
+            self._answer.note("info", "the checkpoint store works again")
+            self._answer.changed = True
+
     def _on_started(self, event: m.RunStarted) -> None:
         self._answer.changed = True
 
@@ -59,9 +89,10 @@ class Course:
         self._answer.changed = self._answer.resuming = True
         if self._interrupted:
             self.outcome, self.done = None, False
+            self._store_failed_s, self.held_until_s = None, -math.inf
 
     def _on_interrupted(self, event: m.RunInterrupted) -> None:
-        self.end("interrupted", "interrupted by the user")
+        self.end("interrupted", BY_USER)
 
     @property
     def _interrupted(self) -> bool:

@@ -133,15 +133,20 @@ class TrialEvents:
     def _on_checkpointed(self, event: m.TrialCheckpointed) -> None:
         if (trial := self._current(event)) is None:
             return
-        self._runs.keeper.keep(trial, event.checkpoint)
+        self._keep(trial, event.checkpoint)
         if event.checkpoint.part and trial.attempt <= FORGIVING:
             trial.failures = 0
             trial.party.works = True
 
+    def _keep(self, trial: Trial, checkpoint: m.Checkpoint | None) -> None:
+        if checkpoint is not None:
+            self._course.store_works()
+        self._runs.keeper.keep(trial, checkpoint)
+
     def _on_resized(self, event: m.TrialResized) -> None:
         if (trial := self._current(event)) is not None:
             self._schedule.resized(trial, event.slots)
-            self._runs.keeper.keep(trial, event.checkpoint)
+            self._keep(trial, event.checkpoint)
             self._answer.changed = True
 
     def _on_warned(self, event: m.TrialWarned) -> None:
@@ -153,7 +158,7 @@ class TrialEvents:
         if (trial := self._current(event)) is None:
             return
         self._runs.left(trial)
-        self._runs.keeper.keep(trial, event.checkpoint)
+        self._keep(trial, event.checkpoint)
         if trial.over:
             return
         done = trial.run.until is not None and event.iteration >= trial.run.until
@@ -171,7 +176,7 @@ class TrialEvents:
         if (trial := self._current(event)) is None:
             return
         self._runs.left(trial)
-        self._runs.keeper.keep(trial, event.checkpoint)
+        self._keep(trial, event.checkpoint)
         if trial.over:
             return
         if trial.loss is None:
@@ -180,9 +185,25 @@ class TrialEvents:
             self._runs.end(trial, over=True)
 
     def _on_failed(self, event: m.TrialFailed) -> None:
+        if event.store:
+            self._on_store_failed(event)
+            return
         # While nothing has ever worked, trying the same code again only delays the news.
         trial = self._trials.get(event.trial)
         self._retry_or_fail(event, event.error, event.final or (trial is not None and not trial.party.works))
+
+    def _on_store_failed(self, event: m.TrialFailed) -> None:
+        if (trial := self._current(event)) is None:
+            return
+        self._runs.left(trial)
+        # Who meets it again and again, where others can save meanwhile, is to blame after all.
+        trial.failures += self._course.store_failed(event.error)
+        if trial.over:
+            return
+        if trial.failures > max(1, self._settings.max_retries):
+            self._runs.fail(trial, event.error)
+        else:
+            self._runs.go_on_later(trial)
 
     def _on_lost(self, event: m.TrialLost) -> None:
         self._retry_or_fail(event, event.reason, False)

@@ -39,6 +39,10 @@ _PROBE, _OWNER, _MIDWAY = "probe", "owner", "-midway"
 Checkpoints = list[Checkpoint]  # the store has a method of the name `list`
 
 
+class CheckpointStoreError(StorageError):
+    """The store itself fails: its disk is full, or it is out of reach."""
+
+
 class CheckpointDamagedError(StorageError):
     """A checkpoint that is missing, or is not what was written."""
 
@@ -329,7 +333,7 @@ class CheckpointStore:
             raise
         except Exception as error:  # file systems raise whatever their libraries do
             reason = str(error) if isinstance(error, OSError) and error.errno else repr(error)
-            raise StorageError(f"the checkpoint store {self.url} cannot be {doing}: {reason}") from error
+            raise CheckpointStoreError(f"the checkpoint store {self.url} cannot be {doing}: {reason}") from error
 
 
 class _Hashed(io.RawIOBase):

@@ -262,6 +262,7 @@ SPEC = "elastune-job.yaml"
 
 def for_tenants(reason: str, job: str, places: Places) -> str:
     """Where the service keeps things is of no use to them; what to type is."""
+    reason = re.sub(r"; when it can, go on with: .*", "", reason)
     reason = re.sub(r"the traceback is in \S*/logs/(\S+)\.log", rf"elastune logs {job} \1", reason)
     reason = reason.replace(f"run {places.run(job)}: ", "").replace(f"{places.code(job)}/", "")
     reason = reason.replace(str(places.run(job)), job).replace(f"{SPEC}: ", "")

@@ -16,6 +16,7 @@ import msgspec
 
 from elastune import messages as m
 from elastune.errors import ElastuneError, SpecError
+from elastune.record.checkpoints import CheckpointStoreError
 from elastune.worker import gang, objects, wire
 from elastune.worker.backing import Backing
 from elastune.worker.hourglass import Hourglass
@@ -337,8 +338,8 @@ class TrialSession:
         with suppress(ValueError):  # the user's code may have closed it
             print(text, file=sys.stderr)
         what = _shown(error) if isinstance(error, ElastuneError) else f"{type(error).__name__}: {_shown(error)}"
-        final = isinstance(error, SpecError)
-        failed = m.TrialFailed(command.trial, command.attempt, what, text[-LONGEST_TRACEBACK:], final)
+        final, store = isinstance(error, SpecError), isinstance(error, CheckpointStoreError)
+        failed = m.TrialFailed(command.trial, command.attempt, what, text[-LONGEST_TRACEBACK:], final, store)
         self._worker.end(failed, worn="a CUDA error" if "CUDA" in text else "")
 
     def lost(self, reason: str) -> None:
