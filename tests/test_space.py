@@ -274,6 +274,14 @@ def test_a_list_with_a_domain_in_it_may_stand_alone_in_a_nested_space() -> None:
     assert space.sample(random.Random(0)) == {"model": {"widths": [1, 64]}, "data": {"crop": [224, 224]}}
 
 
+@pytest.mark.timeout(20)
+def test_however_deep_lists_are_nested_each_is_read_once() -> None:
+    definition: Any = {"uniform": [0, 1]}
+    for _ in range(40):
+        definition = {"a": [definition, 1]}
+    assert len(Space({"x": definition}).domains()) == 1
+
+
 def test_a_configuration_outside_the_space_has_no_answers() -> None:
     space = Space({"x": uniform(0, 1), "n": randint(0, 3), "c": choice(["a", [1]]), "k": 1})
     inside = {"x": 0.5, "n": 2, "c": [1], "k": 1}

@@ -284,7 +284,11 @@ def _parse(node: Any, where: str) -> Any:
     if isinstance(node, Domain):
         return node
     if isinstance(node, Mapping):
-        return _parse_dict(node, where) if (domain := _parse_domain(node, where)) is None else domain
+        if (domain := _parse_domain(node, where)) is not None:
+            return domain
+        parsed = _parse_dict(node, where)
+        _check_no_list_alone(parsed, where)
+        return parsed
     if isinstance(node, list | tuple):
         return [_parse(item, f"{where}.{i}") for i, item in enumerate(node)]
     if node is None or isinstance(node, bool):
@@ -325,7 +329,7 @@ def _parse_domain(node: Mapping[Any, Any], where: str) -> Domain | None:
     ((key, args),) = node.items()
     if key not in _FUNCTIONS:
         if isinstance(key, str) and isinstance(args, list | tuple):
-            _check_no_domain(key, args, where)
+            _check_name(key, where)
         return None
     function = _FUNCTIONS[key]
     if key in ("choice", "grid_search"):
@@ -341,17 +345,22 @@ def _parse_domain(node: Mapping[Any, Any], where: str) -> Domain | None:
         raise SpecError(f"{where}: {error}") from None
 
 
-def _check_no_domain(key: str, args: Sequence[Any], where: str) -> None:
+def _check_name(key: str, where: str) -> None:
     """{"logunifrom": [1e-4, 0.1]} would pass as a constant, and the mistake show up in the training function."""
     if key in ELSEWHERE:
         raise SpecError(f"{where}: unknown domain {key!r}: {ELSEWHERE[key]}; allowed: {', '.join(_FUNCTIONS)}")
     if difflib.get_close_matches(key, _FUNCTIONS, cutoff=0.75):
         raise SpecError(f"{where}: unknown domain {key!r}: {did_you_mean(key, _FUNCTIONS)}")
-    if len(args) > 1 and not any(_domains(_parse(args, f"{where}.{key}"), "")):
-        raise SpecError(
-            f"{where}: unknown domain {key!r}: {did_you_mean(key, _FUNCTIONS)}; if it is a constant list, write "
-            f"{{{key}: {{choice: [{reprlib.repr(list(args))}]}}}}"
-        )
+
+
+def _check_no_list_alone(parsed: Mapping[str, Any], where: str) -> None:
+    """So would {"one_of": ["a", "b"]}. With a domain in the list it is clear what is meant."""
+    for key, value in parsed.items() if len(parsed) == 1 else ():
+        if isinstance(value, list) and len(value) > 1 and not any(_domains(value, "")):
+            raise SpecError(
+                f"{where}: unknown domain {key!r}: {did_you_mean(key, _FUNCTIONS)}; if it is a constant list, write "
+                f"{{{key}: {{choice: [{reprlib.repr(value)}]}}}}"
+            )
 
 
 def _number_from_yaml(value: Any) -> Any:

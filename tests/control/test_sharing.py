@@ -175,6 +175,18 @@ def test_time_without_a_driver_is_nobodys_turn(allocator: Allocator | None) -> N
     assert a + b == pytest.approx(400.0, abs=2.0) and a == pytest.approx(b, rel=0.25)
 
 
+def test_trials_that_leave_a_device_together_have_had_no_more_than_all_of_it() -> None:
+    """Each of many trials of `a` is done after one step, four of them at the same time."""
+    places = [world(FIFO(9000, R=R), name=name) for name, R in (("a", 1), ("b", 50))]
+    packed = {0.25: 0.7, 0.5: 0.9, 1: 1}
+    allocator, simulation = Fluid(scaling=packed), Simulation(scaling=packed)
+    place = shared_world(*places, devices=1, allocator=allocator, deadline_s=600.0, simulation=simulation)
+    session = place.run()
+    assert sum(party.used_s for party in session.controller.parties) == pytest.approx(600.0, abs=5.0)
+    a, b = (had_s(session.view, name) for name in "ab")
+    assert a == pytest.approx(b, rel=0.25)
+
+
 def test_of_two_with_long_trials_on_one_device_each_has_it_for_a_while() -> None:
     """First come, first served the second would have it only when the first trial of the other is done."""
     places = [world(FIFO(9, R=5000), name=name) for name in ("a", "b")]

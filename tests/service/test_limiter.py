@@ -318,6 +318,28 @@ def test_devices_that_cost_nothing_are_had_without_money(database: ServiceDataba
     assert held(database) == {job.id: 1}
 
 
+@pytest.mark.parametrize("driven", [True, False])
+def test_when_the_money_is_spent_what_costs_nothing_goes_on_and_more_of_it_begins(
+    database: ServiceDatabase, driven: bool
+) -> None:
+    limiter = Limiter(database)
+    limiter.offer("dear", {"": 1}, 3600.0)
+    limiter.offer("free", {"": 2}, 0.0)
+    of = tenant(database, "a", quota=Quota(max_usd_per_month=130.0))
+    paid = queued(database, of)
+    assert limiter.schedule("dear") == [paid.id]
+    free = queued(database, of)
+    assert limiter.schedule("free") == [free.id]
+    drivers = [driver_of(database, job, pool) for job, pool in ((paid, "dear"), (free, "free"))] if driven else []
+    with database.write() as connection:
+        connection.execute(sa.update(GRANTS).where(GRANTS.c.job == paid.id).values(granted_at=time.time() - 140.0))
+    more = queued(database, of)
+    assert limiter.schedule("free") == [more.id]
+    limiter.schedule("dear")
+    assert [Drivers(database).get(driver).leave for driver in drivers] == [True, False][: len(drivers)]  # type: ignore[union-attr]
+    assert held(database) == {free.id: 1, more.id: 1} | ({paid.id: 1} if driven else {})
+
+
 def test_a_job_without_a_driver_does_not_pay_on_when_the_money_is_spent(database: ServiceDatabase) -> None:
     limiter = Limiter(database)
     limiter.offer("here", {"": 1}, 3600.0)

@@ -191,12 +191,12 @@ class Schedule:
             trial.leaving = True
             self._answer.order(m.StopTrial, trial.id, trial.attempt, within_s)
 
-    def charge(self, trial: Trial) -> None:
-        """To its experiment: what it has had of devices since it was last heard of. What went with its driver has had
-        none since the last turn of that.
+    def charge(self, trial: Trial, sharing: int | None = None) -> None:
+        """To its experiment: what it has had of devices since it was last heard of, with so many on its device, or as
+        many as there are. What went with its driver has had none since the last turn of that.
         """
         until_s = self._answer.before_s if self._answer.resuming else self._answer.at_s
-        devices = float(trial.width) if trial.width >= 1 else 1 / self.sharing(trial)
+        devices = float(trial.width) if trial.width >= 1 else 1 / (sharing or self.sharing(trial))
         trial.party.used_s += devices * (until_s - trial.since_s)
 
     def left(self, trial: Trial) -> None:

@@ -65,7 +65,7 @@ class TrialEvents:
         self._events = events
         self._together: Counter[str] | None = None
         """How many of them are reports of each trial."""
-        self._sharing = self._sharing_before(events) if self._measures else {}
+        self._sharing = self._sharing_before(events)
 
     def _sharing_before(self, events: Sequence[m.AnyEvent]) -> dict[str, int]:
         """How many were on the device of each trial that reports, as long as none of them has left with this turn."""
@@ -117,14 +117,13 @@ class TrialEvents:
     def _measure(self, trial: Trial) -> float:
         """How long the trial has trained since its last report. Reports that came in one turn share that time."""
         at_s = self._answer.at_s
-        since_s, first = trial.since_s, trial.reported_s is None
-        self._schedule.charge(trial)
+        since_s, first, sharing = trial.since_s, trial.reported_s is None, self._sharing.get(trial.id, 1)
+        self._schedule.charge(trial, sharing)
         trial.reported_s = at_s
         midway, trial.midway = trial.midway, False
         if self._measures and not midway and (first or at_s > since_s):
             if self._together is None:
                 self._together = Counter(each.trial for each in self._events if isinstance(each, m.TrialReported))
-            sharing = self._sharing.get(trial.id, 1)
             steps = Steps(trial.id, trial.width, self._together[trial.id], at_s - since_s, first, sharing)
             if self._allocator.stepped(steps):
                 self._answer.changed = True

@@ -62,7 +62,6 @@ class PowerLaw(Extrapolator):
         last = float(steps[-1])
         level, std = _follow(np.log1p((steps - last) / last), levels, log1p(max(at - last, 0.0) / last))
         loss = min(max(2 * (least / 2 + span * level), -FURTHEST), FURTHEST)
-
         return Prediction(loss, min(2 * span * std, FURTHEST))
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from elastune.reporting.plots import BEST_COLOUR, FAINT_COLOUR, LIMIT_COLOUR, TRIAL_COLOURS, save, styled, time_unit
-
 # First, because it says so where matplotlib is not installed.
+from elastune.reporting.plots import BEST_COLOUR, FAINT_COLOUR, LIMIT_COLOUR, TRIAL_COLOURS, save, styled, time_unit
 from elastune.spec import Width
 
 # isort: split

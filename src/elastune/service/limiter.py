@@ -205,11 +205,12 @@ def _allowances(
         if row.max_usd_per_month is not None and (price or pays_usd):
             left_usd = row.max_usd_per_month - spent_this_month_usd(connection, row.id, now)
             broke = left_usd <= pays_usd * LEAVE_S / 3600.0
-            # Enough for twice as long as leaving takes: what begins now need not leave at once.
-            enough_for = max(0, math.floor(left_usd / max(price * 2 * LEAVE_S / 3600.0, 1e-9)))
-            limits.append(enough_for)
-            two_minutes_usd = price * 2 * LEAVE_S / 3600.0
-            closed = "" if enough_for else _too_little(row.max_usd_per_month, left_usd, two_minutes_usd)
+            if price:
+                # Enough for twice as long as leaving takes: what begins now need not leave at once.
+                two_minutes_usd = price * 2 * LEAVE_S / 3600.0
+                enough_for = max(0, math.floor(left_usd / max(two_minutes_usd, 1e-9)))
+                limits.append(enough_for)
+                closed = "" if enough_for else _too_little(row.max_usd_per_month, left_usd, two_minutes_usd)
         allowances[row.id] = Allowance(
             row.share,
             min(limits, default=None),
@@ -312,13 +313,15 @@ class _Stock:
 
 
 def _pause(connection: sa.Connection, tenants: list[str], now: float) -> None:
-    """What they run goes back to the queue, with all that was trained: their drivers are told to leave."""
+    """What they run and pay for goes back to the queue, with all that was trained: their drivers are told to leave."""
     if not tenants:
         return
-    theirs = (DRIVERS.c.tenant.in_(tenants), DRIVERS.c.job.is_not(None), DRIVERS.c.leave.is_(False))
+    costs = (GRANTS.c.tenant.in_(tenants), GRANTS.c.released_at.is_(None), GRANTS.c.price_usd_per_hour > 0)
+    paid = sa.select(GRANTS.c.job).where(*costs)
+    theirs = (DRIVERS.c.tenant.in_(tenants), DRIVERS.c.job.in_(paid), DRIVERS.c.leave.is_(False))
     connection.execute(sa.update(DRIVERS).where(*theirs).values(leave=True))
     driven = sa.select(DRIVERS.c.job).where(DRIVERS.c.job.is_not(None))
-    alone = (JOBS.c.tenant.in_(tenants), JOBS.c.state == "running", JOBS.c.id.not_in(driven))
+    alone = (JOBS.c.id.in_(paid), JOBS.c.state == "running", JOBS.c.id.not_in(driven))
     for job in connection.execute(sa.select(JOBS.c.id).where(*alone)).scalars().all():
         release_all(connection, job, now)
         j.requeue(connection, job, "paused: the money of the month is spent")
