@@ -200,8 +200,8 @@ def _print_story(client: Client, job: str) -> None:
         click.echo(f"{at:%Y-%m-%d %H:%M:%S} {step['state']}{attempt} {reason}".rstrip())
     if said["text"].strip():
         click.echo(said["text"], nl=False)
-    failed = [each for each in client.trials(job) if each["status"] == "failed"]
-    for each in failed[:5]:
+    failed = client.trials(job, limit=5, status="failed")
+    for each in failed:
         click.echo(f"{each['trial']} failed: {first_line(each['error'] or each['reason'])}")
     if failed:
         click.echo(f"see: elastune logs {job} {failed[0]['trial']}")

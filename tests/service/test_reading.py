@@ -191,6 +191,14 @@ def test_trials_are_sorted_as_asked_and_those_without_a_value_come_last(site: Si
     assert by_number == list(range(len(view.trials)))
 
 
+def test_trials_with_one_status_are_found_without_the_others(site: Site) -> None:
+    job, view = site.running(0.6)
+    for status, number in view.counts().items():
+        told = site.get(f"/jobs/{job.id}/trials?status={status}&limit=1")
+        assert (told["total"], [each["status"] for each in told["trials"]]) == (number, [status] * min(number, 1))
+    site.refused(f"/jobs/{job.id}/trials?status=broken", 422)
+
+
 def test_a_trial_has_its_reports_and_the_end_of_its_log(site: Site) -> None:
     job, view = site.running()
     assert view.best is not None

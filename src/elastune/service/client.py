@@ -196,12 +196,12 @@ class Client:
         """How a job stands."""
         return self._request("GET", f"/jobs/{named('job', job)}/progress")
 
-    def trials(self, job: str, limit: int | None = None) -> list[dict[str, Any]]:
-        """The trials of a job, the best first; all of them if no limit is given."""
+    def trials(self, job: str, limit: int | None = None, status: str | None = None) -> list[dict[str, Any]]:
+        """The trials of a job, or those with one status, the best first; all of them if no limit is given."""
         found: list[dict[str, Any]] = []
         while limit is None or len(found) < limit:
             number = MOST_TRIALS if limit is None else min(MOST_TRIALS, limit - len(found))
-            part = {"offset": len(found), "limit": number}
+            part = {"offset": len(found), "limit": number} | ({} if status is None else {"status": status})
             page = self._request("GET", f"/jobs/{named('job', job)}/trials", params=part)
             found += page["trials"]
             if len(found) >= page["total"] or not page["trials"]:

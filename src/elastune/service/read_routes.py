@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from elastune.errors import StorageError
-from elastune.messages import Checkpoint
+from elastune.messages import Checkpoint, TrialStatus
 from elastune.record.projection import RunView
 from elastune.results import checkpoint_store
 from elastune.service import read_schema as r
@@ -105,12 +105,13 @@ def list_trials(
     runs: Views,
     sort: Literal["value", "number"] = "value",
     descending: bool = False,
+    status: TrialStatus | None = None,
     offset: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> r.TrialPage:
-    """The trials of a job: by value the best come first."""
+    """The trials of a job, or those with one status: by value the best come first."""
     page = runs.read(
-        service.jobs.get(job, token.tenant), lambda view: views.trials(view, sort, descending, offset, limit)
+        service.jobs.get(job, token.tenant), lambda view: views.trials(view, sort, descending, status, offset, limit)
     )
     return page or r.TrialPage(trials=[], total=0)
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from elastune import algorithm as algorithms
 from elastune.errors import ElastuneError
-from elastune.messages import Checkpoint, Note
+from elastune.messages import Checkpoint, Note, TrialStatus
 from elastune.record.projection import RunView, TrialView
 from elastune.reporting.tables import ranked
 from elastune.service import read_schema as r
@@ -166,7 +166,9 @@ def trial(found: TrialView, view: RunView, number: int) -> r.TrialModel:
     return r.TrialModel(**_trial(found, view, number))
 
 
-def trials(view: RunView, by: str, descending: bool, offset: int, limit: int) -> r.TrialPage:
+def trials(
+    view: RunView, by: str, descending: bool, status: TrialStatus | None, offset: int, limit: int
+) -> r.TrialPage:
     """By value the best come first, and those without one last, whichever way it is sorted."""
     numbers = {name: number for number, name in enumerate(view.trials)}
     found = list(view.trials.values())
@@ -177,6 +179,8 @@ def trials(view: RunView, by: str, descending: bool, offset: int, limit: int) ->
             found = found[:valued][::-1] + found[valued:]
     elif descending:
         found.reverse()
+    if status is not None:
+        found = [each for each in found if each.status == status]
     page = [trial(each, view, numbers[each.id]) for each in found[offset : offset + limit]]
     return r.TrialPage(trials=page, total=len(found))
 
