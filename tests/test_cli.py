@@ -335,3 +335,11 @@ def test_fluid_knows_from_a_profile_what_several_devices_bring_and_what_packing_
     allocator = load_experiment(folder / "fluid.yaml", with_trainable=False)[0].experiment.allocator
     assert isinstance(allocator, Fluid) and allocator.scaling == profile.with_parts
     assert call("simulate", "fluid.yaml").exit_code == 0
+
+
+def test_fluid_needs_no_profile_while_it_is_yet_to_be_measured(folder: Path) -> None:
+    text = GOOD.replace("devices: 2}", "devices: 2, allocator: {Fluid: {profile: p.yaml}}}")
+    (folder / "fluid.yaml").write_text(text)
+    assert "p.yaml: cannot be read" in refused("simulate", "fluid.yaml")
+    tuner, _ = load_experiment(folder / "fluid.yaml", with_trainable=False, planned=False)
+    assert not isinstance(tuner.experiment.allocator, Fluid)
