@@ -266,6 +266,23 @@ def test_null_is_kept_where_an_argument_has_no_default(folder: Path) -> None:
     assert json.loads(call("simulate", "exp.yaml", "--json").stdout)["status"] == "deadline"
 
 
+def test_the_log_of_a_trial_whose_process_died_ends_with_why(folder: Path) -> None:
+    (folder / "exp.yaml").write_text(
+        GOOD.replace("  boot: 60s", "  faults: [{at: 10s, kind: kill, target: exp-00000}]") + "max_retries: 0\n"
+    )
+    assert call("simulate", "exp.yaml").exit_code == 0
+    log = folder / "runs" / "exp" / "logs" / "exp-00000.log"
+    why = "trial exp-00000 has failed: the worker process died\n"
+    for printed in ("", "epoch 0\n"):
+        for follow in ((), ("--follow",)):
+            told = call("logs", "runs/exp", "exp-00000", *follow)
+            assert (told.stdout, told.stderr) == (printed, why)
+        log.parent.mkdir(exist_ok=True)
+        log.write_text("epoch 0\n")
+    log.with_name("exp-00001.log").write_text("epoch 0\n")
+    assert call("logs", "runs/exp", "exp-00001").output == "epoch 0\n"
+
+
 def test_a_quiet_simulation_says_only_the_result(folder: Path) -> None:
     result = call("simulate", "exp.yaml", "--quiet")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -318,3 +335,11 @@ def test_fluid_knows_from_a_profile_what_several_devices_bring_and_what_packing_
     allocator = load_experiment(folder / "fluid.yaml", with_trainable=False)[0].experiment.allocator
     assert isinstance(allocator, Fluid) and allocator.scaling == profile.with_parts
     assert call("simulate", "fluid.yaml").exit_code == 0
+
+
+def test_fluid_needs_no_profile_while_it_is_yet_to_be_measured(folder: Path) -> None:
+    text = GOOD.replace("devices: 2}", "devices: 2, allocator: {Fluid: {profile: p.yaml}}}")
+    (folder / "fluid.yaml").write_text(text)
+    assert "p.yaml: cannot be read" in refused("simulate", "fluid.yaml")
+    tuner, _ = load_experiment(folder / "fluid.yaml", with_trainable=False, planned=False)
+    assert not isinstance(tuner.experiment.allocator, Fluid)

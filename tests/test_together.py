@@ -170,6 +170,10 @@ def test_a_run_is_restored_as_what_it_is(tmp_path: Path) -> None:
         et.Together.restore(shared, trainables=cast(Any, {1: print}))
     with pytest.raises(SpecError, match="must map names of tuners to training functions"):
         et.Together.restore(shared, trainables=cast(Any, [print]))
+    with pytest.raises(SpecError, match="trainable=3: must be a function of one argument"):
+        et.Together.restore(shared, trainables={"nets": 3})
+    with pytest.raises(SpecError, match="trainable=3: must be a function of one argument"):
+        et.Tuner.restore(alone, trainable=3)
     with pytest.raises(SpecError, match="experiment=1: this run has: nets, trees"):
         et.load(shared)[cast(Any, 1)]
 

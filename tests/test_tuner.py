@@ -137,6 +137,10 @@ def test_a_tuner_can_simulate_more_than_once(tmp_path: Path) -> None:
     assert outcome(same.simulate(Simulation())) == outcome(same.simulate(Simulation()))
 
 
+def test_a_simulation_has_no_checkpoint_to_give(tmp_path: Path) -> None:
+    assert tuner(tmp_path).simulate(Simulation()).best_checkpoint() is None
+
+
 def test_scaling_and_stragglers_are_taken_from_the_simulation(tmp_path: Path) -> None:
     slow = tuner(tmp_path).simulate(Simulation(scaling={1: 0.5}))
     assert slow.view.at_s == pytest.approx(2 * (3 + 3 + 5))

@@ -28,6 +28,7 @@ from elastune.worker.log import follow_log, log_path
 
 if TYPE_CHECKING:
     from elastune.driver import Driver
+    from elastune.record.projection import TrialView
     from elastune.simulation import Simulation
 
 journal_option = click.option(
@@ -418,15 +419,21 @@ def logs(run: Path, trial: str | None, rank: int, follow: bool, journal: str | N
     if trial not in view.trials:
         raise SpecError(f"trial {trial!r}: run {run} has no such trial; {did_you_mean(trial, view.trials)}")
     path = log_path(run / "logs", trial, rank)
-    if not follow and not path.exists():
+    found = view.trials[trial]
+    if not follow and not path.exists() and not _went_wrong(found):
         raise StorageError(f"{path}: trial {trial} has printed nothing as rank {rank} yet")
 
     def over() -> bool:
+        nonlocal found
         now = _load(run, journal).view
-        return now.status != "running" or now.trials[trial].status in ("completed", "stopped", "failed")
+        found = now.trials[trial]
+        return now.status != "running" or found.status in ("completed", "stopped", "failed")
 
     for text in follow_log(path, over if follow else lambda: True):
         click.echo(text, nl=False)
+    if _went_wrong(found):  # a process that died could not say so in its log
+        doing = "has failed" if found.status == "failed" else "waits to be tried again"
+        click.echo(f"trial {trial} {doing}: {' '.join(found.reason.split())}", err=True)
 
 
 @main.command()
@@ -452,6 +459,10 @@ def gc(runs: tuple[Path, ...], as_json: bool) -> None:
             click.echo(f"{run}: in use by a driver that is running: {', '.join(owned)}")
     if not any(released or owned for released, owned in found.values()):
         click.echo("nothing was left behind")
+
+
+def _went_wrong(trial: TrialView) -> bool:
+    return trial.status in ("failed", "waiting") and trial.reason != ""
 
 
 def _whole_numbers(name: str, text: str) -> list[int]:

@@ -52,15 +52,15 @@ def load_experiment(
 ) -> tuple[Tuner, Simulation]:
     """The tuner and the simulation that a file describes. What the command line says goes before what the file says.
 
-    With `planned` false all that needs a plan is left out, which are the algorithm and the limits too: what it rests on
-    is yet to be measured.
+    With `planned` false all that needs a plan or a profile is left out, which are the algorithm, the allocator and the
+    limits too: what they rest on is yet to be measured.
     """
     fields, simulation = _read(path, set(inspect.signature(Tuner).parameters), "algorithm")
-    fields = _with_allocator(fields, path)
+    left_out = () if planned else ("allocator", "planning", "deadline", "budget")
+    fields = _with_allocator({name: given for name, given in fields.items() if name not in left_out}, path)
     fields["algorithm"] = _one_of(ALGORITHMS, fields["algorithm"], f"{path}: algorithm")
     fields = _with_searcher(fields, path)
     if not planned:
-        fields = {name: given for name, given in fields.items() if name not in ("planning", "deadline", "budget")}
         fields["algorithm"] = algorithms.FIFO(1)
     fields |= {name: given for name, given in (("storage", storage), ("journal", journal)) if given is not None}
     trainable = fields.pop("trainable", None)

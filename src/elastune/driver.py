@@ -34,6 +34,7 @@ from elastune.results import Result, checkpoint_store
 from elastune.run_folder import MACHINES, closing, new_folder, only_driver, open_journal, release_leftovers
 from elastune.signals import interruptible
 from elastune.simulation import Simulation
+from elastune.worker.session import as_trainer
 from elastune.worker.setup import WorkerSetup, add_paths
 from elastune.worker.ultron import prepared
 
@@ -346,6 +347,13 @@ def load(path: str | Path, journal: str | None = None) -> Result:
         _pass_on(opened.warnings)
     view.started  # noqa: B018  says so where the journal is empty
     return Result(view, path)
+
+
+def check_trainable(trainable: object) -> None:
+    """What can be no training function, or cannot be sent, is refused where it is given. A simulation needs none."""
+    if trainable is not None:
+        as_trainer(trainable)
+        code_of(trainable)
 
 
 def code_of(trainable: object) -> bytes:

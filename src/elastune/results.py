@@ -76,14 +76,15 @@ class Result:
     def best_checkpoint(self) -> Any:
         """The saved state of the best trial: of its best iteration, or of its last if that one was not saved.
 
-        None where the trial has saved none.
+        None where the trial has saved none, as in a simulation.
         """
         best = self.best_trial
         if best.to_train:
             raise RunFailed(f"run {self.path}: the best trial, {best.id}, is not what it should be yet: {best.verdict}")
         checkpoint = best.best_checkpoint or best.last_checkpoint
-        store = checkpoint_store(self.path, self.view.started.checkpoints)
-        return None if checkpoint is None else store.load(checkpoint)
+        if checkpoint is None or not checkpoint.sha256:  # a simulation only says that it saves
+            return None
+        return checkpoint_store(self.path, self.view.started.checkpoints).load(checkpoint)
 
     def dataframe(self) -> pd.DataFrame:
         """One row per trial."""

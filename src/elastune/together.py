@@ -8,7 +8,7 @@ from typing import Literal
 
 from elastune.algorithm import FIFO
 from elastune.allocate import Allocator
-from elastune.driver import Driver, code_of, kept
+from elastune.driver import Driver, check_trainable, code_of, kept
 from elastune.errors import SpecError, did_you_mean
 from elastune.experiment import Duration, Experiment, Money, make_experiment
 from elastune.joint import Joint, check_each, check_shared, join
@@ -110,9 +110,10 @@ class Together(Driver):
         assert isinstance(code, dict)
         if trainables is not None and not isinstance(trainables, Mapping):
             raise SpecError(f"trainables={trainables!r}: must map names of tuners to training functions")
-        for name in trainables or {}:
+        for name, trainable in (trainables or {}).items():
             if name not in code:
                 raise SpecError(f"trainables[{name!r}]: there is no such experiment; {did_you_mean(name, code)}")
+            check_trainable(trainable)
         together = cls.__new__(cls)
         together._trainables = {name: prepared(each) for name, each in (code | dict(trainables or {})).items()}
         Driver.__init__(together, experiment, together._trainables, path.parent, journal)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from elastune.algorithm.base import Algorithm
 from elastune.allocate import Allocator
-from elastune.driver import Driver, code_of, kept, load
+from elastune.driver import Driver, check_trainable, kept, load
 from elastune.errors import RunFailed, SpecError
 from elastune.experiment import Duration, Money, make_experiment, warn_of_constants
 from elastune.messages import decode_record
@@ -18,7 +18,6 @@ from elastune.search import HPOAlgorithm, Searcher
 from elastune.space import Space
 from elastune.spec import Mode, Retention, Width, Workers
 from elastune.units import parse_duration
-from elastune.worker.session import as_trainer
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -75,9 +74,7 @@ class Tuner(Driver):
         market: Spot | None = None,
         reproducible: bool = False,
     ) -> None:
-        if trainable is not None:
-            as_trainer(trainable)
-            code_of(trainable)
+        check_trainable(trainable)
         experiment = make_experiment(
             space=space,
             metric=metric,
@@ -116,6 +113,7 @@ class Tuner(Driver):
         experiment, code, simulation = kept(path, journal)
         if len(experiment.each()) > 1:
             raise SpecError(f"{path}: several experiments share this run: go on with elastune.Together.restore")
+        check_trainable(trainable)
         tuner = cls.__new__(cls)
         Driver.__init__(tuner, experiment, code if trainable is None else trainable, path.parent, journal)
         tuner._goes_on(path, simulation)

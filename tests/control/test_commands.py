@@ -123,7 +123,8 @@ def test_a_function_that_returns_without_a_report_has_failed() -> None:
     script.at(0.0, ready("n0"))
     last = script.at(1.0, m.TrialReturned("t-00000", 1, 0, None))
     assert statuses(last) == [("t-00000", "failed")]
-    assert ended(last) == ("failed", "no trial has reported a finite 'loss'")
+    why = "the only trial failed: t-00000: the trainable returned without calling elastune.report()"
+    assert ended(last) == ("failed", why)
 
 
 def test_a_searcher_that_runs_out_ends_the_run_early() -> None:

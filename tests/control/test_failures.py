@@ -57,6 +57,14 @@ def test_a_run_whose_trials_have_all_failed_has_failed_and_says_why_the_last_did
     assert ended(last) == ("failed", "all 2 trials failed; the last: t-00000: ValueError: bad")
 
 
+@pytest.mark.parametrize(("trials", "said"), [(1, "the only trial failed"), (2, "all 2 trials failed; the last")])
+def test_a_run_of_few_trials_that_have_all_failed_without_a_report_says_why(trials: int, said: str) -> None:
+    script = Script(FIFO(trials))
+    script.at(0.0, ready("n0"))
+    steps = [script.at(1.0 + number, failed(f"t-0000{number}", error="ValueError: bad")) for number in range(trials)]
+    assert ended(steps[-1]) == ("failed", f"{said}: t-0000{trials - 1}: ValueError: bad")
+
+
 def test_a_new_iteration_forgives_the_failures_before_it() -> None:
     script = Script(FIFO(1, R=9), max_retries=1)
     script.at(0.0, ready("n0"))
@@ -142,7 +150,7 @@ def test_a_halving_goes_on_with_those_that_are_left() -> None:
 def test_only_values_that_are_not_finite_is_no_result() -> None:
     session = world(FIFO(2, R=5), workload=Scripted(losses(math.nan, 1.0))).run()
     assert session.view.status == "failed"
-    assert "finite 'loss'" in session.view.reason
+    assert "all 2 trials failed; the last: t-00001: loss=nan at iteration 1" in session.view.reason
 
 
 @pytest.mark.parametrize("until", [1, 3])

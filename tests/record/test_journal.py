@@ -238,6 +238,15 @@ def test_run_or_database_that_must_exist_is_missed(url: str) -> None:
         SqlJournal(url, "mnist-2", must_exist=True)
 
 
+def test_folder_that_was_renamed_is_told_its_name(tmp_path: Path) -> None:
+    (tmp_path / "mnist").mkdir()
+    with closing(SqlJournal(tmp_path / "mnist" / "journal.db", "mnist")) as journal:
+        journal.append(0, b"0")
+    moved = (tmp_path / "mnist").rename(tmp_path / "best")
+    with pytest.raises(StorageError, match=r"best.journal.db is the journal of run 'mnist': give its folder that name"):
+        SqlJournal(moved / "journal.db", "best", must_exist=True)
+
+
 def test_reader_sees_every_committed_record_while_a_run_writes(url: str) -> None:
     with closing(SqlJournal(url, "r")) as writer:
         writer.append(0, BODIES[0])

@@ -223,10 +223,11 @@ class TrialRuns:
         for trial in self._of(party):
             if trial.status == "paused":
                 self._over(trial, "stopped", "not promoted")
-        if not party.reports:
+        if party.failed and party.failed == party.trials:
+            all_failed = "the only trial failed" if party.failed == 1 else f"all {party.failed} trials failed; the last"
+            self._record(party, "failed", f"{all_failed}: {party.last_failure}")
+        elif not party.reports:
             self._record(party, "failed", self._why_nothing(party))
-        elif party.failed == party.trials:
-            self._record(party, "failed", f"all {party.failed} trials failed; the last: {party.last_failure}")
         else:
             self._record(party, "succeeded", "every trial is done")
 

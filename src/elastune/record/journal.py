@@ -102,6 +102,8 @@ class SqlJournal:
             self._find_end()
             if must_exist and self._next == 0 and self._damaged_last is None and not self._has_blob():
                 runs = self._database.runs()
+                if isinstance(url, Path) and len(runs) == 1:
+                    raise StorageError(f"{url} is the journal of run {runs[0]!r}: give its folder that name again")
                 hint = did_you_mean(run, runs) if runs else "it has no runs yet"
                 raise StorageError(f"there is no run {run!r} in {self._database.name}: {hint}")
         except BaseException:
