@@ -413,7 +413,10 @@ def logs(run: Path, trial: str | None, rank: int, follow: bool, journal: str | N
     if cli_jobs.is_job(run):
         cli_jobs.print_logs_of_job(str(run), trial, rank, follow)
         return
-    view = _load(run, journal).view
+    from elastune.driver import watch
+
+    looks = watch(run, journal)
+    view = next(looks).view
     if trial is None:
         raise SpecError(f"trial is missing: give one of run {run}: {', '.join(view.trials)}")
     if trial not in view.trials:
@@ -424,10 +427,8 @@ def logs(run: Path, trial: str | None, rank: int, follow: bool, journal: str | N
         raise StorageError(f"{path}: trial {trial} has printed nothing as rank {rank} yet")
 
     def over() -> bool:
-        nonlocal found
-        now = _load(run, journal).view
-        found = now.trials[trial]
-        return now.status != "running" or found.status in ("completed", "stopped", "failed")
+        next(looks)
+        return view.status != "running" or found.status in ("completed", "stopped", "failed")
 
     for text in follow_log(path, over if follow else lambda: True):
         click.echo(text, nl=False)

@@ -341,12 +341,21 @@ def kept(path: Path, journal: str | None) -> tuple[Experiment, object, Simulatio
 
 def load(path: str | Path, journal: str | None = None) -> Result:
     """The result of a run as its journal has it now, also while it goes on."""
-    path = Path(path)
-    with closing(open_journal(path, journal, must_exist=True)) as opened:
-        view = RunView.of(decode_record(body) for body in opened.read())
-        _pass_on(opened.warnings)
-    view.started  # noqa: B018  says so where the journal is empty
-    return Result(view, path)
+    return next(watch(Path(path), journal))
+
+
+def watch(path: Path, journal: str | None = None) -> Iterator[Result]:
+    """The same again and again: each time only what is new in the journal is read."""
+    view, records, told = RunView(), 0, list[str]()
+    while True:
+        with closing(open_journal(path, journal, must_exist=True)) as opened:
+            for body in opened.read(records):
+                view.feed(decode_record(body))
+                records += 1
+            _pass_on([text for text in opened.warnings if text not in told])
+            told += opened.warnings
+        view.started  # noqa: B018  says so where the journal is empty
+        yield Result(view, path)
 
 
 def check_trainable(trainable: object) -> None:
