@@ -304,6 +304,8 @@ def nested(depth: int) -> list[Any]:
         ({"space": {"lr": nested(300)}}, "nested more than 50 deep"),
         ({"grace": "30d"}, "grace='30d': must be at most 30s"),
         ({"algorithm": {"PBT": {"n": 4, "R": 10**6, "perturbation_interval": 1}}}, "more than 10,000 such intervals"),
+        ({"algorithm": {"SuccessiveHalving": {"n": 10**9, "r": 1, "R": 9}}}, "a stage of 1,000,000,000 trials"),
+        ({"algorithm": {"Hyperband": {"R": 2**40}}}, "no more than 1,000,000 are allowed here"),
         ({"algorithm": {"Hyperband": {"R": 10**400}}}, "R=2**1328 or more: must be at most 9007199254740992 (2**53)"),
         ({"planning": {"profile": "/etc/passwd"}}, "must be a file in the folder of the code"),
         ({"planning": {"profile": "../../other.yaml"}}, "must be a file in the folder of the code"),

@@ -30,6 +30,8 @@ LONGEST_FILE_BYTES = 255
 """File systems know no longer names."""
 MOST_STAGES = 10_000
 """An algorithm is made in this process, when a job is submitted and whenever its run is looked at."""
+MOST_TRIALS = 1_000_000
+"""A stage begins all of its trials at once: more of them would take the memory that others need."""
 
 
 def check_text(spec: Mapping[str, Any]) -> None:
@@ -88,6 +90,11 @@ def check(given: Mapping[str, Any], code: bytes | None, code_hash: str | None, p
     if experiment.settings.grace_s > LONGEST_GRACE_S:
         raise SpecError(
             f"grace={spec.get('grace')!r}: must be at most {LONGEST_GRACE_S:g}s: others wait for the devices"
+        )
+    if (trials := max((stage.trials for stage in experiment.algorithm.stages() or ()), default=0)) > MOST_TRIALS:
+        raise SpecError(
+            f"the algorithm has a stage of {trials:,} trials, and no more than {MOST_TRIALS:,} are allowed here: "
+            "give it smaller numbers"
         )
     quantum, machines = experiment.devices, experiment.machines
     name = experiment.settings.name if "name" in spec else "job"
