@@ -177,6 +177,14 @@ def test_the_best_of_folds_is_told_with_what_its_value_is(folder: Path) -> None:
     assert f": {why}\n" in ran("best", job) and f"({why})\n" in ran("status", job)
 
 
+def test_a_configuration_is_shown_as_it_was_written(folder: Path) -> None:
+    space = {**SPEC["space"], "größe": {"choice": ["groß ✓"]}}
+    job = json.loads(ran("submit", write(folder, space=space), "--wait", "--json"))["id"]
+    best = ran("best", job)
+    assert best.startswith("loss ") and '  größe: "groß ✓"\n' in best
+    assert '"größe": "groß ✓"' in ran("trials", job)
+
+
 def test_a_job_that_cannot_run_says_why_while_it_is_waited_for(folder: Path) -> None:
     key = "too large"
     path = write(folder, cluster={"devices": 8})
