@@ -96,6 +96,31 @@ def test_what_is_no_json_is_said_to_be_none(site: Site, body: bytes) -> None:
     assert response.status_code == 422 and response.json()["error"].startswith("the body is not JSON: ")
 
 
+@pytest.mark.parametrize(
+    ("body", "kind"), [(b"", "application/json"), (b"[]", "application/json"), (b"{}", "text/plain")]
+)
+def test_what_is_no_json_object_or_not_sent_as_one_is_told_what_to_send(site: Site, body: bytes, kind: str) -> None:
+    response = site.client.post("/api/v1/jobs", content=body, headers={**site.token(), "Content-Type": kind})
+    expected = "the body: must be a JSON object, sent with Content-Type: application/json"
+    assert (response.status_code, response.json()["error"]) == (422, expected)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"[" * 100_000, "recursion depth"),
+        (b'{"spec": {"seed": ' + b"9" * 5000 + b"}}", "Exceeds the limit (4300 digits)"),
+        ('{"spec": {"name": "groß"}}'.encode("latin-1"), "'utf-8' codec can't decode byte 0xdf in position 22"),
+    ],
+    ids=["deep", "long", "latin-1"],
+)
+def test_what_json_chokes_on_is_named(site: Site, body: bytes, why: str) -> None:
+    headers = {**site.token(), "Content-Type": "application/json"}
+    response = site.client.post("/api/v1/jobs", content=body, headers=headers)
+    error = response.json()["error"]
+    assert response.status_code == 400 and error.startswith("the body is not JSON: ") and why in error
+
+
 def test_every_route_wants_a_token(site: Site, code: bytes) -> None:
     job = site.submit(site.token(), site.upload(site.token(), code))["id"]
     tried = 0
