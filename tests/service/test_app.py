@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import random
 import re
 import tarfile
@@ -319,6 +320,9 @@ def nested(depth: int) -> list[Any]:
         ({"journal": "postgresql://x"}, "the service keeps journals itself"),
         ({"cluster": {"provider": "local"}}, "devices of the service"),
         ({"trainable": 3}, "trainable"),
+        ({"trainable": f"{os.__file__}:getcwd"}, "os.py in the code"),
+        ({"searcher": "search.py:Search"}, "searcher='search.py:Search': there is no search.py in the code"),
+        ({"searcher": f"{os.__file__}:PathLike"}, "os.py in the code"),
         ({"trainable": f"{'a' * 300}.py:train"}, "must have at most 255 bytes"),
         ({"trainable": f"{'ä' * 130}.py:train"}, "must have at most 255 bytes"),
         ({"algorithm": {"PBT": {"n": 4, "R": 10**30, "perturbation_interval": 10**28}}}, "at most 9007199254740992"),
