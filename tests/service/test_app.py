@@ -272,6 +272,14 @@ def test_seeds_count_from_0_where_the_seed_is_null(site: Site, code: bytes) -> N
     assert sorted(job["seed"] for job in found["jobs"]) == [0, 1]
 
 
+def test_an_experiment_whose_last_seed_is_too_large_is_refused_as_a_whole(site: Site, code: bytes) -> None:
+    headers = site.token()
+    body = {"spec": {**SPEC, "seed": 2**53 - 1}, "code": site.upload(headers, code), "seeds": 3}
+    response = site.client.post("/api/v1/jobs", json=body, headers=headers)
+    assert response.status_code == 422 and "seed of the last job=9007199254740993" in response.json()["error"]
+    assert site.client.get("/api/v1/jobs", headers=headers).json()["jobs"] == []
+
+
 def test_a_job_can_be_run_again_and_what_is_stored_of_it_deleted(site: Site, code: bytes, tmp_path: Path) -> None:
     headers = site.token()
     job = site.submit(headers, site.upload(headers, code))
