@@ -56,8 +56,8 @@ def jobs(states: tuple[str, ...], limit: int, service: str | None, as_json: bool
 
 
 def _as_it_stands(client: Client, job: dict[str, Any]) -> dict[str, Any]:
-    """The summary of a job is written when it ends: of one that runs it is made here."""
-    if job["state"] != "running":
+    """The summary of a job is written by its driver when it leaves: of one that runs, or was ended, it is made here."""
+    if job["state"] != "running" and (job["summary"] or job["attempt"] == 0):
         return job
     now = client.progress(job["id"])
     best = {} if now["best"] is None else {"best_value": now["best"]["value"]}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,15 @@ def test_a_job_is_submitted_looked_at_and_taken_home(folder: Path) -> None:
     assert Client().wait(again)["state"] == "succeeded"
     assert "has ended before: succeeded" in ran("cancel", job)
     assert "is deleted" in ran("delete", job)
+
+
+def test_jobs_shows_how_a_job_stands_whose_driver_has_written_nothing_down(folder: Path, service: Running) -> None:
+    job = json.loads(ran("submit", write(folder), "--wait", "--json"))["id"]
+    before = next(each for each in json.loads(ran("jobs", "--json")) if each["id"] == job)["summary"]
+    with closing(sqlite3.connect(service.home / "service.db")) as database, database:
+        database.execute("UPDATE jobs SET summary = '{}' WHERE id = ?", (job,))
+    after = next(each for each in json.loads(ran("jobs", "--json")) if each["id"] == job)["summary"]
+    assert after["best_value"] == before["best_value"] and after["trials"] == before["trials"] == 2
 
 
 def test_a_rerun_computes_what_another_job_takes_from_known_scores(folder: Path) -> None:
