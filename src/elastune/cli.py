@@ -344,7 +344,7 @@ def best(run: Path, experiment: str | None, journal: str | None, as_json: bool) 
         why = f": {result.best_trial.verdict}" if result.best_trial.verdict else ""
         click.echo(f"{result.view.started.metric} {result.best_value:g} by trial {result.best_trial.id}{why}")
         for name, value in result.best_params.items():
-            click.echo(f"  {name}: {json.dumps(value)}")
+            click.echo(f"  {name}: {json.dumps(value, ensure_ascii=False)}")
 
     _for_each(_load(run, journal), experiment, as_json, found, show)
 

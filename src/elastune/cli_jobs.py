@@ -56,8 +56,8 @@ def jobs(states: tuple[str, ...], limit: int, service: str | None, as_json: bool
 
 
 def _as_it_stands(client: Client, job: dict[str, Any]) -> dict[str, Any]:
-    """The summary of a job is written when it ends: of one that runs it is made here."""
-    if job["state"] != "running":
+    """The summary of a job is written by its driver when it leaves: of one that runs, or was ended, it is made here."""
+    if job["state"] != "running" and (job["summary"] or job["attempt"] == 0):
         return job
     now = client.progress(job["id"])
     best = {} if now["best"] is None else {"best_value": now["best"]["value"]}
@@ -130,7 +130,7 @@ def print_trials_of_job(job: str, limit: int, as_json: bool) -> None:
             each["status"],
             "" if each["best_value"] is None else f"{each['best_value']:.6g}",
             str(each["iteration"]),
-            json.dumps(each["params"]),
+            json.dumps(each["params"], ensure_ascii=False),
         )
         for each in found
     ]
@@ -143,9 +143,9 @@ def print_best_of_job(job: str, as_json: bool) -> None:
         print_json(best)
         return
     why = f": {best['why']}" if best["why"] else ""
-    click.echo(f"{best['value']:g} by trial {best['trial']}{why}")
+    click.echo(f"{best['metric']} {best['value']:g} by trial {best['trial']}{why}")
     for name, value in best["params"].items():
-        click.echo(f"  {name}: {json.dumps(value)}")
+        click.echo(f"  {name}: {json.dumps(value, ensure_ascii=False)}")
 
 
 def rerun_job(job: str, as_json: bool) -> None:

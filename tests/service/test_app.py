@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import random
 import re
 import tarfile
@@ -94,6 +95,31 @@ def test_what_is_no_json_is_said_to_be_none(site: Site, body: bytes) -> None:
     headers = {**site.token(), "Content-Type": "application/json"}
     response = site.client.post("/api/v1/jobs", content=body, headers=headers)
     assert response.status_code == 422 and response.json()["error"].startswith("the body is not JSON: ")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"), [(b"", "application/json"), (b"[]", "application/json"), (b"{}", "text/plain")]
+)
+def test_what_is_no_json_object_or_not_sent_as_one_is_told_what_to_send(site: Site, body: bytes, kind: str) -> None:
+    response = site.client.post("/api/v1/jobs", content=body, headers={**site.token(), "Content-Type": kind})
+    expected = "the body: must be a JSON object, sent with Content-Type: application/json"
+    assert (response.status_code, response.json()["error"]) == (422, expected)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"[" * 100_000, "recursion depth"),
+        (b'{"spec": {"seed": ' + b"9" * 5000 + b"}}", "Exceeds the limit (4300 digits)"),
+        ('{"spec": {"name": "groß"}}'.encode("latin-1"), "'utf-8' codec can't decode byte 0xdf in position 22"),
+    ],
+    ids=["deep", "long", "latin-1"],
+)
+def test_what_json_chokes_on_is_named(site: Site, body: bytes, why: str) -> None:
+    headers = {**site.token(), "Content-Type": "application/json"}
+    response = site.client.post("/api/v1/jobs", content=body, headers=headers)
+    error = response.json()["error"]
+    assert response.status_code == 400 and error.startswith("the body is not JSON: ") and why in error
 
 
 def test_every_route_wants_a_token(site: Site, code: bytes) -> None:
@@ -246,6 +272,14 @@ def test_seeds_count_from_0_where_the_seed_is_null(site: Site, code: bytes) -> N
     assert sorted(job["seed"] for job in found["jobs"]) == [0, 1]
 
 
+def test_an_experiment_whose_last_seed_is_too_large_is_refused_as_a_whole(site: Site, code: bytes) -> None:
+    headers = site.token()
+    body = {"spec": {**SPEC, "seed": 2**53 - 1}, "code": site.upload(headers, code), "seeds": 3}
+    response = site.client.post("/api/v1/jobs", json=body, headers=headers)
+    assert response.status_code == 422 and "seed of the last job=9007199254740993" in response.json()["error"]
+    assert site.client.get("/api/v1/jobs", headers=headers).json()["jobs"] == []
+
+
 def test_a_job_can_be_run_again_and_what_is_stored_of_it_deleted(site: Site, code: bytes, tmp_path: Path) -> None:
     headers = site.token()
     job = site.submit(headers, site.upload(headers, code))
@@ -294,6 +328,9 @@ def nested(depth: int) -> list[Any]:
         ({"journal": "postgresql://x"}, "the service keeps journals itself"),
         ({"cluster": {"provider": "local"}}, "devices of the service"),
         ({"trainable": 3}, "trainable"),
+        ({"trainable": f"{os.__file__}:getcwd"}, "os.py in the code"),
+        ({"searcher": "search.py:Search"}, "searcher='search.py:Search': there is no search.py in the code"),
+        ({"searcher": f"{os.__file__}:PathLike"}, "os.py in the code"),
         ({"trainable": f"{'a' * 300}.py:train"}, "must have at most 255 bytes"),
         ({"trainable": f"{'ä' * 130}.py:train"}, "must have at most 255 bytes"),
         ({"algorithm": {"PBT": {"n": 4, "R": 10**30, "perturbation_interval": 10**28}}}, "at most 9007199254740992"),
@@ -304,6 +341,8 @@ def nested(depth: int) -> list[Any]:
         ({"space": {"lr": nested(300)}}, "nested more than 50 deep"),
         ({"grace": "30d"}, "grace='30d': must be at most 30s"),
         ({"algorithm": {"PBT": {"n": 4, "R": 10**6, "perturbation_interval": 1}}}, "more than 10,000 such intervals"),
+        ({"algorithm": {"SuccessiveHalving": {"n": 10**9, "r": 1, "R": 9}}}, "a stage of 1,000,000,000 trials"),
+        ({"algorithm": {"Hyperband": {"R": 2**40}}}, "no more than 1,000,000 are allowed here"),
         ({"algorithm": {"Hyperband": {"R": 10**400}}}, "R=2**1328 or more: must be at most 9007199254740992 (2**53)"),
         ({"planning": {"profile": "/etc/passwd"}}, "must be a file in the folder of the code"),
         ({"planning": {"profile": "../../other.yaml"}}, "must be a file in the folder of the code"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import multiprocessing
@@ -17,6 +18,7 @@ import tracemalloc
 import zlib
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -416,6 +418,25 @@ def test_a_link_to_a_file_inside_is_packed_as_that_file_and_any_other_is_refused
         with pytest.raises(SpecError, match=said) as error:
             pack(code)
         assert "link.py" in str(error.value)
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = write(tmp_path / "code", {"a.py": b"1", "pkg/b.py": b"2"})
+
+    def refuse(path: str | Path) -> NoReturn:  # who tests may be allowed to read everything
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    for owner, name, said in (
+        (Path, "read_bytes", r"code/a\.py: cannot be read"),
+        (os, "scandir", "code: cannot be read"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, refuse)
+            with pytest.raises(SpecError, match=f"{said}: Permission denied"):
+                pack(code)
+    (code / ".elastuneignore").write_bytes(b"\xff")
+    with pytest.raises(SpecError, match="elastuneignore: must be UTF-8"):
+        pack(code)
 
 
 def test_a_pipe_in_the_folder_is_refused_instead_of_waited_for(tmp_path: Path) -> None:

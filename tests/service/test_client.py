@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -152,6 +152,17 @@ def test_a_name_that_would_lead_to_something_else_is_refused(proxy: Proxy, ask: 
     proxy.says = [ENDED]
     with pytest.raises(SpecError, match=re.escape(f"={name!r}: must be a name")):
         getattr(proxy.client(), ask)(name)
+    assert not proxy.asked
+
+
+def test_what_is_no_text_and_no_path_is_refused_by_name(proxy: Proxy) -> None:
+    client, none = proxy.client(), cast(str, None)
+    with pytest.raises(SpecError, match="job=None: must be a name"):
+        client.best(none)
+    with pytest.raises(SpecError, match="experiment=None: must be a path"):
+        client.submit(none)
+    with pytest.raises(SpecError, match="code=5: must be a path"):
+        client.submit({}, code=cast(str, 5))
     assert not proxy.asked
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,15 @@ def test_a_job_is_submitted_looked_at_and_taken_home(folder: Path) -> None:
     assert "is deleted" in ran("delete", job)
 
 
+def test_jobs_shows_how_a_job_stands_whose_driver_has_written_nothing_down(folder: Path, service: Running) -> None:
+    job = json.loads(ran("submit", write(folder), "--wait", "--json"))["id"]
+    before = next(each for each in json.loads(ran("jobs", "--json")) if each["id"] == job)["summary"]
+    with closing(sqlite3.connect(service.home / "service.db")) as database, database:
+        database.execute("UPDATE jobs SET summary = '{}' WHERE id = ?", (job,))
+    after = next(each for each in json.loads(ran("jobs", "--json")) if each["id"] == job)["summary"]
+    assert after["best_value"] == before["best_value"] and after["trials"] == before["trials"] == 2
+
+
 def test_a_rerun_computes_what_another_job_takes_from_known_scores(folder: Path) -> None:
     more = {"trainable": "train.py:Model", "space": {"x": {"choice": [1, 2]}}, "metric": "score"}
     path = write(folder, **more, algorithm={"FIFO": {"n": 1, "R": 1}})
@@ -175,6 +186,14 @@ def test_the_best_of_folds_is_told_with_what_its_value_is(folder: Path) -> None:
     job = ran("submit", path, "--wait").partition(":")[0]
     why = "the mean of 2 folds; trained on all data"
     assert f": {why}\n" in ran("best", job) and f"({why})\n" in ran("status", job)
+
+
+def test_a_configuration_is_shown_as_it_was_written(folder: Path) -> None:
+    space = {**SPEC["space"], "größe": {"choice": ["groß ✓"]}}
+    job = json.loads(ran("submit", write(folder, space=space), "--wait", "--json"))["id"]
+    best = ran("best", job)
+    assert best.startswith("loss ") and '  größe: "groß ✓"\n' in best
+    assert '"größe": "groß ✓"' in ran("trials", job)
 
 
 def test_a_job_that_cannot_run_says_why_while_it_is_waited_for(folder: Path) -> None:

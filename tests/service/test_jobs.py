@@ -104,6 +104,17 @@ def test_a_job_of_another_tenant_is_not_there(database: ServiceDatabase) -> None
         jobs.get("nothing")
 
 
+def test_an_experiment_in_place_of_a_job_is_said_to_be_one_to_its_tenant(database: ServiceDatabase) -> None:
+    jobs = Jobs(database)
+    job, _ = jobs.submit(tenant(database, "a"), replace(submission(), seeds=2))
+    tenant(database, "b")
+    assert job.experiment is not None
+    with pytest.raises(NoSuchJob, match=f"it is an experiment, and `elastune experiment {job.experiment}` shows"):
+        jobs.cancel(job.experiment, "a")
+    with pytest.raises(NoSuchJob, match=f"there is no job '{job.experiment}'$"):
+        jobs.cancel(job.experiment, "b")
+
+
 def test_pages_of_jobs_have_each_once_and_the_newest_first(database: ServiceDatabase) -> None:
     jobs, name = Jobs(database), tenant(database, "a")
     made = [jobs.submit(name, submission())[0].id for _ in range(7)]

@@ -310,6 +310,14 @@ def test_a_job_shows_its_experiment_and_is_deleted_when_it_has_ended(visit: Visi
     expect(visit.page.locator("tbody tr")).to_have_count(len(site.jobs))
 
 
+@pytest.mark.parametrize("context", [DARK], indirect=True, ids=["desktop"])
+def test_a_few_parameters_and_the_metric_are_seen_without_scrolling(visit: Visit, site: Site) -> None:
+    visit.log_in(site.member)
+    visit.go(f"#/jobs/{site.jobs['planned'].id}")
+    expect(visit.page.locator(".axis-p .name")).to_have_count(len(SPACE) + 1)
+    assert visit.page.locator(".chart .scroll").evaluate("each => each.scrollWidth <= each.clientWidth")
+
+
 @pytest.mark.parametrize("context", [PHONE], indirect=True, ids=["phone"])
 def test_many_parameters_scroll_in_their_box_and_keep_their_distance(visit: Visit, site: Site) -> None:
     visit.log_in(site.member)

@@ -351,6 +351,8 @@ def test_a_job_that_has_ended_without_a_best_trial_says_why(site: Site) -> None:
     site.made.wrote(job, fruitless("loss=inf at iteration 1: must be a finite number"))
     error = site.refused(f"/jobs/{job.id}/best", 404)
     assert error == f"job {job.id!r} has ended without a best trial: {why}"
+    error = site.refused(f"/jobs/{job.id}/download", 404)
+    assert error == f"job {job.id!r} has ended without a checkpoint of a best trial"
 
 
 def test_the_best_is_that_of_the_run(site: Site) -> None:

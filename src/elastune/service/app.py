@@ -200,6 +200,8 @@ def _explain(request: Request, error: Exception) -> JSONResponse:
             status, text = error.status, error.error
         case RequestValidationError():
             status, text = 422, "; ".join(_said(each) for each in error.errors())
+        case HTTPException(__cause__=Exception() as cause):  # what json has choked on
+            status, text = error.status_code, f"the body is not JSON: {str(cause).partition(';')[0]}"
         case HTTPException():
             status, text = error.status_code, str(error.detail)
         case _:
@@ -214,6 +216,8 @@ def _explain(request: Request, error: Exception) -> JSONResponse:
 def _said(error: dict[str, Any]) -> str:
     if error["type"] == "json_invalid":
         return f"the body is not JSON: {error['ctx']['error']} (character {error['loc'][-1]})"
+    if error["loc"] == ("body",):
+        return "the body: must be a JSON object, sent with Content-Type: application/json"
     where = ".".join(str(part) for part in error["loc"] if part not in ("body", "query", "path", "header"))
     given = error.get("input")
     value = f"={given!r:.60}" if where and isinstance(given, str | int | float) else ""

@@ -82,7 +82,7 @@ def pack(folder: Path, limits: Limits = Limits()) -> bytes:  # noqa: B008 (froze
         tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         for name, path in files.items():
-            data = path.read_bytes()
+            data = _read(path)
             header = tarfile.TarInfo(name)
             header.size, header.mode = len(data), 0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644
             tar.addfile(header, io.BytesIO(data))
@@ -96,7 +96,7 @@ def pack(folder: Path, limits: Limits = Limits()) -> bytes:  # noqa: B008 (froze
 def _files(folder: Path, limits: Limits) -> Iterator[tuple[str, Path]]:
     ignored = _ignored(folder)
     tree = _Tree(limits)
-    for root, folders, names in os.walk(folder):
+    for root, folders, names in os.walk(folder, onerror=_refuse_unread):
         inside = Path(root).relative_to(folder)
         for name in (*folders, *names):
             path = Path(root) / name
@@ -113,11 +113,26 @@ def _files(folder: Path, limits: Limits) -> Iterator[tuple[str, Path]]:
 def _ignored(folder: Path) -> tuple[str, ...]:
     """Patterns of names or of whole paths, one a line; `*` matches `/` too."""
     file = folder / IGNORE_FILE
-    lines = [line.strip() for line in file.read_text("utf-8").splitlines()] if file.is_file() else []
+    try:
+        lines = [line.strip() for line in _read(file).decode().splitlines()] if file.is_file() else []
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{file}: must be UTF-8: {error}") from None
     lines = [line for line in lines if line and not line.startswith("#")]
     if exception := next((line for line in lines if line.startswith("!")), None):
         raise SpecError(f"{file}: {exception!r}: exceptions are not known; list what is to be left out")
     return (*LEFT_OUT, *(line.strip("/") for line in lines))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        _refuse_unread(error)
+
+
+def _refuse_unread(error: OSError) -> NoReturn:
+    reason = f"cannot be read: {error.strerror}: make it readable, or list it in {IGNORE_FILE}"
+    raise SpecError(f"{error.filename}: {reason}") from None
 
 
 def _check_plain(folder: Path, path: Path) -> None:

@@ -30,6 +30,8 @@ LONGEST_FILE_BYTES = 255
 """File systems know no longer names."""
 MOST_STAGES = 10_000
 """An algorithm is made in this process, when a job is submitted and whenever its run is looked at."""
+MOST_TRIALS = 1_000_000
+"""A stage begins all of its trials at once: more of them would take the memory that others need."""
 
 
 def check_text(spec: Mapping[str, Any]) -> None:
@@ -69,8 +71,8 @@ def check(given: Mapping[str, Any], code: bytes | None, code_hash: str | None, p
         place = Path(folder) / "code"
         if code is not None:
             unpack(code, place, Limits())
-            if file.endswith(".py") and not (place / file).is_file():
-                raise SpecError(f"trainable={trainable!r}: there is no {file} in the code")
+            for field in ("trainable", "searcher"):
+                _check_code(field, spec.get(field), place)
             if (place / SPEC).is_dir():
                 raise SpecError(f"the code has a folder {SPEC}: give it another name: the experiment is put there")
         place.mkdir(exist_ok=True)
@@ -88,6 +90,11 @@ def check(given: Mapping[str, Any], code: bytes | None, code_hash: str | None, p
     if experiment.settings.grace_s > LONGEST_GRACE_S:
         raise SpecError(
             f"grace={spec.get('grace')!r}: must be at most {LONGEST_GRACE_S:g}s: others wait for the devices"
+        )
+    if (trials := max((stage.trials for stage in experiment.algorithm.stages() or ()), default=0)) > MOST_TRIALS:
+        raise SpecError(
+            f"the algorithm has a stage of {trials:,} trials, and no more than {MOST_TRIALS:,} are allowed here: "
+            "give it smaller numbers"
         )
     quantum, machines = experiment.devices, experiment.machines
     name = experiment.settings.name if "name" in spec else "job"
@@ -116,6 +123,17 @@ def _check_size(spec: Mapping[str, Any]) -> None:
         )
 
 
+def _check_code(field: str, given: object, place: Path) -> None:
+    """A file of the code that is named must be there. Whether a module is shows when the job is begun."""
+    file = given.partition(":")[0] if isinstance(given, str) and is_code(given) else ""
+    if file.endswith(".py") and not (_is_inside(file, place) and (place / file).is_file()):
+        raise SpecError(f"{field}={given!r}: there is no {file} in the code")
+
+
+def _is_inside(file: str, place: Path) -> bool:
+    return (place / file).resolve().is_relative_to(place.resolve())
+
+
 def _check_inside(spec: Mapping[str, Any], place: Path) -> None:
     """A file that the experiment names is one of its code, and not one of the service's computer."""
     sections = {"planning": spec.get("planning")}
@@ -125,7 +143,7 @@ def _check_inside(spec: Mapping[str, Any], place: Path) -> None:
             sections |= {f"allocator.{name}": arguments for name, arguments in allocator.items()}
     for where, section in sections.items():
         profile = section.get("profile") if isinstance(section, Mapping) else None
-        if isinstance(profile, str) and not (place / profile).resolve().is_relative_to(place.resolve()):
+        if isinstance(profile, str) and not _is_inside(profile, place):
             raise SpecError(f"{where}.profile={profile!r}: must be a file in the folder of the code")
 
 

@@ -72,9 +72,15 @@ def knows_a_service() -> bool:
 
 def named(what: str, given: str) -> str:
     """A name that goes into an address, where '/', '?', '#' and '..' would lead to something else."""
-    if not _NAME.fullmatch(given):
+    if not isinstance(given, str) or not _NAME.fullmatch(given):
         raise SpecError(f"{what}={given!r}: must be a name of letters, digits, '_', '.' and '-'")
     return given
+
+
+def _as_path(what: str, given: str | Path) -> Path:
+    if not isinstance(given, str | Path):
+        raise SpecError(f"{what}={given!r}: must be a path")
+    return Path(given)
 
 
 def _address(given: str) -> str:
@@ -140,7 +146,7 @@ class Client:
         if isinstance(experiment, Mapping):
             spec = dict(experiment)
         else:
-            path = Path(experiment)
+            path = _as_path("experiment", experiment)
             spec = read_yaml(path, "space, metric and algorithm")
             spec = spec if is_ultron(spec) else {"name": path.stem, **spec}
             code = path.parent if code is None else code
@@ -151,7 +157,7 @@ class Client:
             raise SpecError(f"the experiment has a value that cannot be sent: {error}") from None
         body: dict[str, Any] = {"spec": spec, "priority": priority, "seeds": seeds}
         if code is not None:
-            body["code"] = self._request("PUT", "/code", content=pack(Path(code)))["code"]
+            body["code"] = self._request("PUT", "/code", content=pack(_as_path("code", code)))["code"]
         return self._request("POST", "/jobs", json=body, headers=headers)
 
     def jobs(self, states: tuple[str, ...] = (), limit: int = 50) -> list[dict[str, Any]]:

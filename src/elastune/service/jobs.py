@@ -191,8 +191,15 @@ class Jobs:
         there = (JOBS.c.id == job, JOBS.c.deleted_at.is_(None))
         row = connection.execute(sa.select(*_COLUMNS).where(*there)).mappings().first()
         if row is None or (tenant is not None and row["tenant"] != tenant):
-            raise NoSuchJob(f"there is no job {job!r}")
+            raise NoSuchJob(f"there is no job {job!r}{_as_experiment(connection, job, tenant)}")
         return _job(row)
+
+
+def _as_experiment(connection: sa.Connection, name: str, tenant: str | None) -> str:
+    """What is said of a name that is an experiment's, to whom it belongs."""
+    its = (JOBS.c.experiment == name, JOBS.c.tenant == tenant, JOBS.c.deleted_at.is_(None))
+    found = connection.execute(sa.select(JOBS.c.id).where(*its)).first()
+    return "" if found is None else f": it is an experiment, and `elastune experiment {name}` shows its jobs"
 
 
 def use_code(connection: sa.Connection, tenant: str, code: str) -> None:

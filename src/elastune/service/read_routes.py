@@ -177,7 +177,10 @@ def get_log(
 @reads.get("/jobs/{job}/download", **_FILE)
 def download(job: JobId, service: Given, token: Reader, runs: Views) -> StreamingResponse:
     """The checkpoint of the best trial: a tar archive if the trial gave a path, else a pickle."""
-    found = runs.read(service.jobs.get(job, token.tenant), _best_checkpoint)
+    asked = service.jobs.get(job, token.tenant)
+    found = runs.read(asked, _best_checkpoint)
+    if found is None and asked.ended:
+        raise Refused(404, f"job {job!r} has ended without a checkpoint of a best trial")
     if found is None:
         raise Refused(404, f"job {job!r} has no checkpoint of a best trial yet")
     checkpoint, url = found

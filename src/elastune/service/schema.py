@@ -77,6 +77,7 @@ class Best(BaseModel):
     """The best configuration so far."""
 
     trial: str
+    metric: str
     value: float
     iteration: int | None
     params: dict[str, Any]

@@ -20,6 +20,7 @@ from elastune.service.room import OverQuota, check_room, stored_bytes
 from elastune.service.supervisor import Supervisor
 from elastune.service.tables import CODES, GRANTS, JOBS
 from elastune.service.tenants import Tenants
+from elastune.spec import require_int
 
 MOST_SEEDS_BYTES = 16_000_000
 """Every job of an experiment has a copy of its specification."""
@@ -84,6 +85,7 @@ class Service:
                 use_code(connection, tenant, code)
             data = self.places.load_archive(tenant, code)
         submission = replace(check(spec, data, code, priority), seeds=seeds, digest=digest, rerun=rerun)
+        require_int("seed of the last job", submission.specs()[-1].get("seed") or 0, 0)
         submitted = self.jobs.submit(tenant, submission, key)
         self._wake()
         return submitted

@@ -101,9 +101,14 @@ def best(view: RunView) -> Best | None:
     found = view.best
     if found is None or found.best_value is None:
         return None
-    params = found.best_config or found.config
-    why = found.verdict or None
-    return Best(trial=found.id, value=found.best_value, iteration=found.best_iteration, params=params, why=why)
+    return Best(
+        trial=found.id,
+        metric=view.started.metric,
+        value=found.best_value,
+        iteration=found.best_iteration,
+        params=found.best_config or found.config,
+        why=found.verdict or None,
+    )
 
 
 def best_checkpoint(view: RunView) -> Checkpoint | None:

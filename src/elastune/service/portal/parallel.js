@@ -7,7 +7,8 @@ import { colour, extent, scale, wantsLog } from "./scales.js";
 const TOP = 34;
 const BOTTOM = 12;
 const HEIGHT = 300;
-const LEAST = 112; // pixels between two axes
+const CLOSE = 84; // pixels between two axes, if no name touches another
+const LEAST = 112;
 const LEFT = 80;
 const RIGHT = 72;
 
@@ -19,11 +20,11 @@ export function parallel(label, open) {
   const element = h("div", { class: "chart" }, scroll, tip, ramp);
   let data = { trials: [], metric: "", mode: "min", over: false };
 
-  function draw() {
+  function draw(least = CLOSE) {
     const rows = data.trials.filter((trial) => trial.best_value !== null).map((trial) => ({ trial, params: new Map(flat(trial.params)) }));
     const names = [...new Set(rows.flatMap((row) => [...row.params.keys()]))];
     const varying = names.filter((name) => new Set(rows.map((row) => shown(row.params.get(name) ?? null))).size > 1);
-    const width = Math.max(element.clientWidth || 600, LEFT + LEAST * varying.length + RIGHT);
+    const width = Math.max(element.clientWidth || 600, LEFT + least * varying.length + RIGHT);
     picture.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     picture.setAttribute("width", String(width));
     picture.setAttribute("height", String(HEIGHT));
@@ -42,6 +43,8 @@ export function parallel(label, open) {
     const best = rows.reduce((a, b) => (goodness(b.trial.best_value) > goodness(a.trial.best_value) ? b : a));
     picture.setAttribute("aria-label", `${label}: ${rows.length} trials. The best, ${best.trial.trial}, has ${data.metric} ${number(best.trial.best_value)}.`);
     replace(picture, svg("g", { class: "lines" }, lines), axes.map((each) => each.element));
+    const boxes = [...picture.querySelectorAll(".name")].map((each) => each.getBBox());
+    if (least < LEAST && boxes.some((box, index) => index && box.x < boxes[index - 1].x + boxes[index - 1].width + 3)) return draw(LEAST);
     const [worst, top] = data.mode === "max" ? [low, high] : [high, low];
     replace(ramp, h("span", null, `worst ${number(worst)}`), gradient(), h("span", null, `best ${number(top)}`));
   }
@@ -104,7 +107,7 @@ export function parallel(label, open) {
     tip.style.top = `${Math.max(0, event.clientY - box.top - tip.offsetHeight - 12)}px`;
   }
 
-  new ResizeObserver(draw).observe(element);
+  new ResizeObserver(() => draw()).observe(element);
   return {
     element,
     update(given) {
