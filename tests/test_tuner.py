@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import threading
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import elastune as et
 from elastune.algorithm import Algorithm
 from elastune.cluster.simulated import Fault
 from elastune.cluster.workload import Curve, Synthetic
+from elastune.driver import watch
 from elastune.errors import RunFailed, SpecError, StorageError
 from elastune.messages import Config
 from elastune.record.journal import SqlJournal
@@ -82,6 +84,20 @@ def test_a_run_can_be_read_again_from_its_folder(tmp_path: Path) -> None:
     again = load(result.path)
     assert outcome(again) == outcome(result)
     assert again.view == result.view
+
+
+def test_a_run_that_is_watched_is_read_on_and_nothing_counts_twice(tmp_path: Path) -> None:
+    run = tuner(tmp_path).simulate(Simulation()).path
+    whole, growing = bodies(run), tmp_path / "growing" / run.name
+    growing.mkdir(parents=True)
+    with closing(SqlJournal(growing / "journal.db", run.name)) as journal:
+        for seq, body in enumerate(whole):
+            if seq == len(whole) // 2:
+                looks = watch(growing)
+                assert next(looks).status == "running"
+            journal.append(seq, body)
+    for _ in range(2):
+        assert next(looks).view == load(run).view
 
 
 def test_the_same_experiment_gives_the_same_journal_and_another_seed_another(tmp_path: Path) -> None:
