@@ -44,6 +44,7 @@ WIRING = {
         "cli_common",
         "cli_jobs",
         "cli_market",
+        "cli_runs",
         "cli_service",
         "config_file",
         "driver",
@@ -58,7 +59,7 @@ SIMULATED_ALSO = {"profile", "market", "curve", "space"}
 BASE_LIBRARIES = {"msgspec"}
 
 RAY = ("cluster/ray/*", "worker/*", "provider/*", "service/*")
-CLOCK = (*RAY, "cli.py", "cli_jobs.py", "cli_market.py", "cli_service.py", "signals.py", "record/lease*")
+CLOCK = (*RAY, "cli.py", "cli_jobs.py", "cli_market.py", "cli_runs.py", "cli_service.py", "signals.py", "record/lease*")
 GLOBAL_RANDOM = ("worker/*",)  # it seeds the generators of the user's code
 
 CLOCK_READERS = {

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,6 +17,10 @@ from elastune.errors import ElastuneError, Infeasible
 
 FAILED, INFEASIBLE, INTERRUPTED = 2, 3, 130
 
+journal_option = click.option(
+    "--journal", metavar="URL", help="Where the journal is, if not in the run's folder: postgresql://..."
+)
+run_argument = click.argument("run", type=click.Path(path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
 
