@@ -24,27 +24,29 @@ import gzip
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 from statistics import fmean
 
+import numpy as np
 from _data import data_folder
 
 import elastune as et
 from elastune import messages as m
 from elastune.algorithm import Algorithm
 from elastune.allocate import Allocator
-from elastune.allocate.cheapest_step import CheapestStep
+from elastune.allocate.cheapest_step import CheapestStep, Revocation
 from elastune.cluster.simulated import part_done
 from elastune.cluster.workload import Curve, Workload
 from elastune.cluster.workload_lcbench import EPOCHS, SPACE, LCBench
 from elastune.errors import RunFailed
 from elastune.market.cloud import HOUR_S, Kind, PlayedCloud
+from elastune.market.features import History, rises_above
 from elastune.market.price_file import load_prices
 from elastune.market.prices import Prices
-from elastune.market.revocation import Revocation, model_class
+from elastune.market.revocation import model_class
 from elastune.messages import Config, Offer
 from elastune.search import RandomSearcher
 from elastune.simulation import Simulation
@@ -55,6 +57,7 @@ DAY_S = 86_400.0
 TRAIN_DAYS, BEGIN_DAYS = 45.0, 12.0
 """Runs begin in so many days after the training time; three more are left for those that take long."""
 TRIALS, BEST = 16, 3
+ORACLE = "oracle"
 BOOT_S, START_S, NOTICE_S = 60.0, 10.0, 120.0
 LONG_S = 10 * HOUR_S
 PRICES, KLEIN, LCBENCH = (
@@ -164,13 +167,25 @@ def drawn(workload: str, seed: int) -> Recorded:
 # --------------------------------------------------------------------------------------------------------------- market
 
 
+class Oracle:
+    """Knows whether the price rises above a bid within the next hour: what the best of predictions would be worth."""
+
+    def __init__(self, prices: Prices) -> None:
+        self._past_and_future = {market: History(series) for market, series in prices.items()}
+
+    def probabilities(self, market: str, max_prices: Sequence[float], at_unix_s: float) -> Sequence[float]:
+        bids = np.array(max_prices)
+        risen = rises_above(self._past_and_future[market], bids, np.full(len(bids), at_unix_s))
+        return [float(each) for each in risen]
+
+
 @dataclass(frozen=True, slots=True)
 class Market:
-    """The prices of the pool, and models that were trained on the first of them."""
+    """The prices of the pool, models that were trained on the first of them, and the oracle."""
 
     prices: Prices
     until_unix_s: float
-    models: dict[str, Revocation]
+    models: Mapping[str, Revocation]
 
     @classmethod
     def load(cls, models: Sequence[str], train_days: float = TRAIN_DAYS) -> Market:
@@ -178,7 +193,8 @@ class Market:
         known = load_prices(data_folder(PRICES) / PRICES, types=types)
         prices = Prices({machine.market: known[machine.market] for machine in POOL})
         until = min(series.begin_unix_s for series in prices.values()) + train_days * DAY_S
-        return cls(prices, until, {name: model_class(name).fit(prices, until) for name in models})
+        trained = {name: model_class(name).fit(prices, until) for name in models}
+        return cls(prices, until, {**trained, ORACLE: Oracle(prices)})
 
     def cloud(self, law: str, moment: int, refund: bool) -> PlayedCloud:
         """As it is from a random moment on."""
