@@ -229,6 +229,17 @@ def test_a_store_that_fails_for_long_stops_the_run_which_can_be_gone_on_with() -
     assert starts(resumed) == [("t-00000", attempt + 1, 1), ("t-00001", 2, 0)]
 
 
+def test_who_cannot_save_when_the_run_is_interrupted_goes_on_from_its_last_checkpoint() -> None:
+    script = Script(FIFO(1, R=9), max_retries=0)
+    script.at(0.0, ready("n0"))
+    script.at(1.0, reported("t-00000", 1, 0.5), checkpointed("t-00000", 1))
+    script.at(2.0, m.RunInterrupted())
+    end = script.at(3.0, unsaved("t-00000"))
+    assert ended(end) == ("interrupted", "interrupted by the user") and notes(end) == []
+    script.at(9.0, m.RunResumed())
+    assert starts(script.at(9.5, ready("n1"))) == [("t-00000", 2, 1)]
+
+
 def test_who_alone_cannot_save_again_and_again_is_to_blame_after_all() -> None:
     script = Script(FIFO(2, R=9), devices=2, max_retries=2)
     script.at(0.0, ready("n0", 2))

@@ -195,8 +195,9 @@ class TrialEvents:
         if (trial := self._current(event)) is None:
             return
         self._runs.left(trial)
-        # Who meets it again and again, where others can save meanwhile, is to blame after all.
-        trial.failures += self._course.store_failed(event.error)
+        if self._course.outcome is None:
+            # Who meets it again and again, where others can save meanwhile, is to blame after all.
+            trial.failures += self._course.store_failed(event.error)
         if trial.over:
             return
         if trial.failures > max(1, self._settings.max_retries):
