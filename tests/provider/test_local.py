@@ -26,6 +26,7 @@ from tests.provider.world import (
 )
 
 from elastune.cluster.ray.session import start_ray
+from elastune.provider import machine as m
 from elastune.provider import nodes
 from elastune.provider.local import Local
 
@@ -195,15 +196,17 @@ def test_machines_of_a_killed_driver_join_the_next_one_without_booting_again(
     )
     assert driver.stdout is not None and driver.stdout.readline() == b"there\n"
     keeper = keeper_pid(tmp_path, "n0")
+    order = m.read(tmp_path / "n0" / "order.json", m.Order)
+    assert order is not None
     raylet = running(tmp_path, "n0") - {keeper}
     driver.kill()
     driver.communicate()
-    killed_unix_s = time.time()
     assert wait_until(lambda: have_ended(raylet), 1.0 + NOTICED_S)
 
     provider = local(boot_s=boot_s)
     machine, ray_node = ready(provider, "n0")
-    assert machine.billed_from_unix_s + boot_s == machine.ready_from_unix_s < killed_unix_s
+    assert machine.billed_from_unix_s == order.requested_unix_s, "it was not requested again"
+    assert machine.ready_from_unix_s == order.requested_unix_s + boot_s
     assert keeper_pid(tmp_path, "n0") == keeper
     _, guests = guest_on(ray_node)
     assert guests < running(tmp_path, "n0")
