@@ -50,8 +50,8 @@ WIRING = {
         "driver",
         "experiment",
     ),
-    *("forecast", "forecasts", "held_forecast", "joint", "planning", "pricing", "profiling", "reproducible", "rerun"),
-    *("results", "run_folder"),
+    *("forecast", "forecasts", "held_forecast", "joint", "market_forecast", "planning", "pricing", "profiling"),
+    *("reproducible", "rerun", "results", "run_folder"),
     *("service", "signals", "simulation", "spot", "timed_forecast", "together", "tuner", "ultron_spec"),
 }
 SIMULATED = ("cluster/simulated*", "cluster/workload*", "provider/played*")

@@ -16,7 +16,15 @@ import click
 from rich.console import Console
 
 from elastune import cli_jobs, cli_runs
-from elastune.cli_common import INTERRUPTED, explained, journal_option, json_option, print_json, run_argument
+from elastune.cli_common import (
+    INFEASIBLE,
+    INTERRUPTED,
+    explained,
+    journal_option,
+    json_option,
+    print_json,
+    run_argument,
+)
 from elastune.cli_market import prices, revocation
 from elastune.cli_runs import show_summary
 from elastune.cli_service import COMMANDS
@@ -150,22 +158,27 @@ def plan(experiment: Path, as_json: bool, plot: Path | None) -> None:
     """What an EXPERIMENT would take and cost, stage by stage, and what every other deadline would cost.
 
     Of an algorithm that plans by the clock, such as SEER: its rounds, and what they take and cost at most. Of one that
-    holds its machines to the end, such as ASHA or HyperSched: what they cost until it must end. Nothing is started.
-    Exit code 3: no plan meets the deadline or the budget.
+    holds its machines to the end, such as ASHA or HyperSched: what they cost until it must end. On a market: what it
+    takes and costs from several moments of the prices on. Nothing is started. Exit code 3: no plan meets the deadline
+    or the budget.
     """
     from elastune.config_file import load_experiment
+    from elastune.market_forecast import MarketForecast
 
-    tuner, _ = load_experiment(experiment, with_trainable=False)
-    forecast = tuner.plan()
+    tuner, simulation = load_experiment(experiment, with_trainable=False)
+    with Console(stderr=True).status("planning"):
+        forecast = tuner.plan(simulation)
     pictures = [] if plot is None else [str(path) for path in forecast.save_plots(plot)]
     if as_json:
         print_json({**forecast.to_dict(), "plots": pictures})
-        return
-    Console().print(forecast.tables())
-    if pictures:
-        click.echo("\n".join(["pictures:", *(f"  {path}" for path in pictures)]))
-    elif plot is not None:
-        click.echo("no pictures: the machines are the same from the beginning to the end")
+    else:
+        Console().print(forecast.tables())
+        if pictures:
+            click.echo("\n".join(["pictures:", *(f"  {path}" for path in pictures)]))
+        elif plot is not None:
+            click.echo("no pictures: the machines are the same from the beginning to the end")
+    if isinstance(forecast, MarketForecast) and not forecast.within_limits:
+        sys.exit(INFEASIBLE)
 
 
 @main.command()

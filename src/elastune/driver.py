@@ -26,7 +26,7 @@ from elastune.errors import RunFailed, SpecError, StorageError
 from elastune.experiment import Experiment
 from elastune.messages import Record, RunStarted, decode_record
 from elastune.record.checkpoints import CheckpointStore
-from elastune.record.journal import Journal, SqlJournal
+from elastune.record.journal import Journal, MemoryJournal, SqlJournal
 from elastune.record.projection import RunView
 from elastune.reporting.progress import Progress
 from elastune.reporting.tables import best_text
@@ -87,6 +87,11 @@ class Driver:
             raise SpecError(f"simulation={simulation!r}: must be a Simulation, such as Simulation(boot_s=60)")
         simulation.check(self.experiment)
         return self._run(progress, simulation)
+
+    def play(self, simulation: Simulation) -> RunView:
+        """The same, and nothing is written."""
+        simulation.check(self.experiment)
+        return self._drive(MemoryJournal(), False, simulation)
 
     @property
     def path(self) -> Path:

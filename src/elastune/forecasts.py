@@ -10,7 +10,9 @@ from elastune.errors import SpecError
 from elastune.experiment import Experiment, plans_itself
 from elastune.forecast import Forecast, forecast
 from elastune.held_forecast import HeldForecast
+from elastune.market_forecast import MarketForecast, market_forecast
 from elastune.messages import ClockPlan
+from elastune.simulation import Simulation
 from elastune.timed_forecast import TimedForecast, as_planned, timed_forecast
 
 PROFILE = "measure the training with 'elastune profile', and give planning=Planning(profile=..., cloud=...)"
@@ -21,7 +23,12 @@ def has_plan(experiment: Experiment) -> bool:
     return isinstance(experiment.allocator, Planned) or _is_by_the_clock(experiment)
 
 
-def plan_of(experiment: Experiment) -> Forecast | TimedForecast | HeldForecast:
+def plan_of(
+    experiment: Experiment, simulation: Simulation | None = None
+) -> Forecast | TimedForecast | HeldForecast | MarketForecast:
+    """`simulation` says how long steps take, which only a market asks."""
+    if experiment.market is not None:
+        return market_forecast(experiment, simulation)
     instance = None if experiment.cloud is None else experiment.cloud.instance
     allocator = experiment.allocator
     if isinstance(allocator, Planned):

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
     from elastune.forecast import Forecast
     from elastune.held_forecast import HeldForecast
+    from elastune.market_forecast import MarketForecast
     from elastune.profiling import Profiled
     from elastune.rerun import Rerun
+    from elastune.simulation import Simulation
     from elastune.spot import Spot
     from elastune.timed_forecast import TimedForecast
 
@@ -133,14 +135,15 @@ class Tuner(Driver):
 
         return has_plan(self.experiment)
 
-    def plan(self) -> Forecast | TimedForecast | HeldForecast:
+    def plan(self, simulation: Simulation | None = None) -> Forecast | TimedForecast | HeldForecast | MarketForecast:
         """What the run is expected to take and to cost, and what every other deadline would cost; of an algorithm that
         plans by the clock, such as SEER, what it takes and costs at most; of one that holds its machines to the end, at
-        most what the limits allow. Nothing starts.
+        most what the limits allow; on a market, what it takes and costs from several moments of the prices on, with
+        steps as long as `simulation` says. Nothing starts.
         """
         from elastune.forecasts import plan_of
 
-        return plan_of(self.experiment)
+        return plan_of(self.experiment, simulation)
 
     def profile(
         self,

@@ -49,7 +49,7 @@ def price_lines(prices: Prices, on_demand_usd: Mapping[str, float]) -> Figure:
     figure = Figure(figsize=(10, 4.5 if len(prices) == 1 else 1.0 + 1.5 * len(prices)), layout="constrained")
     panels = figure.subplots(len(prices), sharex=True, squeeze=False)[:, 0]
     for axes, series in zip(panels, prices.values(), strict=True):
-        times, usd = _dates(series.changed_unix_s), series.usd_per_hour
+        times, usd = as_dates(series.changed_unix_s), series.usd_per_hour
         axes.step(times, usd, where="post", color=BEST_COLOUR, linewidth=1.0)
         axes.plot(times[-1:], usd[-1:], "o", color=BEST_COLOUR, markersize=4)
         on_demand = on_demand_usd.get(split_market(series.market)[0])
@@ -57,7 +57,7 @@ def price_lines(prices: Prices, on_demand_usd: Mapping[str, float]) -> Figure:
             axes.axhline(on_demand, color=LIMIT_COLOUR, linestyle="dashed", linewidth=1.2, label="on demand")
         _price_axis(axes, series)
         axes.set_title(series.market if len(prices) > 1 else f"Spot price of {series.market}", pad=4)
-    _date_axis(panels[-1])
+    date_axis(panels[-1])
     figure.supylabel("dollars per hour", fontsize="medium")
     if known := next((axes for axes in panels if axes.get_legend_handles_labels()[0]), None):
         figure.legend(*known.get_legend_handles_labels(), loc="outside lower right")
@@ -79,13 +79,13 @@ def price_map(prices: Prices) -> Figure:
     axes = figure.add_subplot()
     most = min(max(2.0, float(np.nanmax(table))), HIGHEST)
     colours = axes.pcolormesh(
-        _dates(edges), np.arange(len(shown) + 1), table, norm=LogNorm(1 / most, most), cmap="RdBu_r", rasterized=True
+        as_dates(edges), np.arange(len(shown) + 1), table, norm=LogNorm(1 / most, most), cmap="RdBu_r", rasterized=True
     )
     axes.set_yticks(np.arange(len(shown)) + 0.5, shown, fontsize=7)
     axes.invert_yaxis()
     axes.grid(visible=False)
     axes.tick_params(axis="y", length=0)
-    _date_axis(axes)
+    date_axis(axes)
     tall = min(1.0, 4.0 / figure.get_figheight())
     bar = figure.colorbar(colours, ax=axes, pad=0.01, extend="both", shrink=tall, anchor=(0, 1))
     bar.set_label("price, as a multiple of the market's median")
@@ -103,11 +103,11 @@ def _row(series: PriceSeries, edges: Floats) -> Floats:
     return highest / np.nanmedian(highest)
 
 
-def _dates(unix_s: Floats) -> NDArray[np.datetime64]:
+def as_dates(unix_s: Floats) -> NDArray[np.datetime64]:
     return (unix_s * 1000).astype("datetime64[ms]")
 
 
-def _date_axis(axes: Axes) -> None:
+def date_axis(axes: Axes) -> None:
     locator = AutoDateLocator()  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
