@@ -361,3 +361,13 @@ def test_a_run_that_is_resumed_makes_the_same_choices(
     before = cut.records
     assert before == whole.records[: len(before)]
     assert_sound(place.resume(cut.journal).run())
+
+
+def test_who_begins_in_a_spike_of_the_price_goes_to_spot_machines_when_it_is_over() -> None:
+    """What a spot machine costs is not what it cost when the first step was measured."""
+    series = PriceSeries("a", np.array([0.0, 4000.0, 6000.0]), np.array([0.1, 2.0, 0.1]))
+    market = PlayedCloud({"a": Kind(1.0)}, Prices({"a": series}), begin_unix_s=5500.0, boot_s=60.0)
+    view = run_of(market, "FIFO", 4, 600.0, times=5.0).run().view
+    assert {view.offers[use.node].market for use in view.machines if use.from_s < 500.0} == {"on-demand"}
+    on_demand = [use for use in view.machines if view.offers[use.node].market == "on-demand"]
+    assert view.status == "succeeded" and max(use.to_s for use in on_demand) < 3600.0

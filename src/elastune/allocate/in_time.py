@@ -35,6 +35,8 @@ RECKONED = 4
 """How often between two checks what is left may be reckoned anew."""
 RECENT = 0.1
 """What a new step counts for at least in the mean of a trial's."""
+OTHER_PRICE = 2.0
+"""Spot machines must cost so many times as much or as little as was thought before choices are weighed anew."""
 WAITED = 1e-6
 """A deadline is over that is so near."""
 
@@ -268,13 +270,18 @@ class InTime(Allocator):
         if self._policy is not None and rework_s > self._policy.job.rework_s:
             # A slower trial was seen: losing its machine costs more. A little more is held back, not to do this often.
             self._policy.job = replace(self._policy.job, rework_s=MARGIN * rework_s)
+        spot_usd = self._spot_usd(at_s)
+        if self._policy is not None:
+            thought_usd = self._policy.job.spot_usd_per_hour
+            if not thought_usd / OTHER_PRICE <= spot_usd <= thought_usd * OTHER_PRICE:
+                self._policy.job = replace(self._policy.job, spot_usd_per_hour=spot_usd)
         if self._policy is None:
             self._policy = self._policy_class(
                 LateJob(
                     max(work_s, 1e-6),
                     self.deadline_s,
                     self.changeover_s,
-                    self.cloud.mean_price(self._cheapest(at_s).type, at_s) * self.cloud.pace,
+                    spot_usd,
                     self.cloud.price(Offer(self.type), at_s),
                     rework_s=rework_s,
                     check_s=self.check_s,
@@ -373,6 +380,12 @@ class InTime(Allocator):
         # Without a limit: with one a price never seems to be above it.
         price = self.cloud.price(Offer(offer.type, "spot"), at_s)
         return there and price <= self.cloud.price(Offer(self.type), at_s)
+
+    def _spot_usd(self, at_s: float) -> float:
+        """What a spot machine costs: the mean of the last hour, or the present price, which after a spike is less."""
+        market = self._cheapest(at_s).type
+        mean_usd = self.cloud.mean_price(market, at_s) * self.cloud.pace
+        return min(mean_usd, self.cloud.price(Offer(market, "spot"), at_s))
 
     def _cheapest(self, at_s: float) -> Offer:
         """The market where a machine costs least at the moment. More than it costs on demand is never paid."""
