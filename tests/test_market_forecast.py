@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,25 @@ def test_how_many_plays_a_limit_was_enough_for_is_told(tmp_path: Path) -> None:
     assert found.to_dict()["cut_short"] == len(short)
 
 
+def test_a_deadline_is_not_said_to_be_enough_for_a_play_that_the_budget_has_ended(tmp_path: Path) -> None:
+    found = forecast(tmp_path, deadline="10h", budget=float(np.median(forecast(tmp_path, deadline="10h").cost_usd)))
+    statuses = Counter(play.status for play in found.plays)
+    assert set(statuses) == {"succeeded", "budget"}
+    said = " ".join(str(found).split())
+    assert f"enough in {statuses['succeeded']} of {MOMENTS} cut short in {statuses['budget']} of {MOMENTS}" in said
+
+
+def test_each_reason_for_which_plays_were_cut_short_is_told(tmp_path: Path) -> None:
+    play = forecast(tmp_path).plays[0]
+    found = MarketForecast(
+        (play, replace(play, status="budget", reason="dear"), replace(play, status="deadline", reason="late")),
+        Limits(HOUR_S, 5.0),
+    )
+    said = str(found)
+    assert "deadline 1h and budget $5.00: enough in 1 of 3" in said
+    assert "cut short in 1 of 3: dear" in said and "cut short in 1 of 3: late" in said
+
+
 @pytest.mark.parametrize("simulation", [None, et.Simulation()], ids=["none", "without a workload"])
 def test_how_long_steps_take_must_be_said(tmp_path: Path, simulation: et.Simulation | None) -> None:
     with pytest.raises(SpecError, match=r"^market: what a run costs depends on how long its steps take: say it in the"):
@@ -108,6 +129,13 @@ def test_the_picture_has_every_play_and_the_limits() -> None:
     (legend,) = figure.legends
     said = [text.get_text() for text in legend.get_texts()]
     assert said == ["this run", "the same machines on demand", "budget", "deadline"]
+
+
+def test_no_point_of_the_picture_is_cut_off() -> None:
+    """Also where all are nearly alike."""
+    usd = np.array([1.0, 1.001])
+    figure = by_moment([0.0, DAY_S], HOUR_S * usd, usd, usd, Limits(None, None))
+    assert all(axes.get_ylim()[1] > 1.05 * axes.dataLim.y1 for axes in figure.axes)
 
 
 def heights(line: Line2D) -> list[float]:

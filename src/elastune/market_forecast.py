@@ -7,6 +7,7 @@ revocation was trained on prices before the first, so none of them has been seen
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -117,17 +118,13 @@ class MarketForecast:
         if len(self.plays) == 1:
             when = f"once, begun on {first}: the record is too short for more"
         notes = [Text(f"played {when}; how long steps take is what simulation says", "dim")]
-        if self.limits.deadline_s is not None:
-            notes.append(Text(self._kept(format_duration(self.limits.deadline_s), "deadline")))
-        if (amount := _budget(self.limits)) is not None:
-            notes.append(Text(self._kept(amount, "budget")))
-        if cut_short := self._cut_short():
-            notes.append(Text(f"cut short in {len(cut_short)} of {len(self.plays)}: {cut_short[0].reason}", "yellow"))
+        cut_short = self._cut_short()
+        if limits := _limits(self.limits):
+            kept = len(self.plays) - len(cut_short)
+            notes.append(Text(f"{limits}: enough in {kept} of {len(self.plays)}"))
+        for reason, number in Counter(play.reason for play in cut_short).items():
+            notes.append(Text(f"cut short in {number} of {len(self.plays)}: {reason}", "yellow"))
         return notes
-
-    def _kept(self, limit: str, name: RunStatus) -> str:
-        kept = sum(play.status != name for play in self.plays)
-        return f"{name} {limit}: enough in {kept} of {len(self.plays)}"
 
     def _cut_short(self) -> list[Play]:
         return [play for play in self.plays if play.status != "succeeded"]
@@ -182,7 +179,10 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
     return {"least": min(values), "median": float(np.median(values)), "most": max(values)}
 
 
-def _budget(limits: Limits) -> str | None:
+def _limits(limits: Limits) -> str:
+    told = [] if limits.deadline_s is None else [f"deadline {format_duration(limits.deadline_s)}"]
     if limits.budget_device_s is not None:
-        return format_device_time(limits.budget_device_s)
-    return None if limits.budget_usd is None else format_money(limits.budget_usd)
+        told.append(f"budget {format_device_time(limits.budget_device_s)}")
+    elif limits.budget_usd is not None:
+        told.append(f"budget {format_money(limits.budget_usd)}")
+    return " and ".join(told)

@@ -42,7 +42,7 @@ def by_moment(
     _limit(bottom, None if limits.deadline_s is None else limits.deadline_s / unit_s, "deadline", "solid")
     bottom.set_ylabel(f"time ({unit})")
     for axes in (top, bottom):
-        axes.set_ylim(0, axes.get_ylim()[1])
+        axes.set_ylim(0, 1.08 * axes.dataLim.y1 or 1.0)  # else what is all alike would be cut off at the edge
     date_axis(bottom)
     figure.legend(loc="outside lower center", ncols=4)
     return figure
