@@ -92,10 +92,13 @@ def test_a_run_without_a_market_says_nothing_of_it(tmp_path: Path) -> None:
     assert spot_dict(tuner.simulate(et.Simulation()).view) is None
 
 
-def test_what_costs_more_than_on_demand_is_said_to_be_above(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("price", "said"), [(3.0, ", 200% above the $"), (1.0, ", about the $")])
+def test_what_costs_as_much_as_on_demand_or_more_is_not_said_to_be_below(
+    tmp_path: Path, price: float, said: str
+) -> None:
     market = et.Spot(
         types={"a": {"price": 1.0}},
-        prices=priced([(0.0, 3.0), (1e6, 3.0)], "a/z").prices,
+        prices=priced([(0.0, price), (1e6, price)], "a/z").prices,
         begin="1970-01-01T02:00",
         revocation=None,
         on_demand=False,
@@ -105,7 +108,7 @@ def test_what_costs_more_than_on_demand_is_said_to_be_above(tmp_path: Path) -> N
     )
     view = tuner.simulate(et.Simulation(workload=et.Synthetic("loss", "min", step_s=600.0))).view
     text = spot_text(view)
-    assert text is not None and "200% above the $" in text and "below" not in text
+    assert text is not None and said in text and "below" not in text
 
 
 def test_a_machine_that_is_taken_away_while_it_boots_costs_nothing_where_there_is_a_refund(tmp_path: Path) -> None:

@@ -37,8 +37,8 @@ def spot_text(view: RunView) -> str | None:
     if found["on_demand_machines"]:
         parts.append(f"{found['on_demand_machines']} on demand")
     if usual_usd := found["on_demand_usd"]:
-        saved = 1 - found["cost_usd"] / usual_usd
-        beside = f"{abs(saved):.0%} {'above' if saved < 0 else 'below'}"
+        saved = round(1 - found["cost_usd"] / usual_usd, 2)
+        beside = f"{abs(saved):.0%} {'above' if saved < 0 else 'below'}" if saved else "about"
         parts.append(f"{beside} the {format_money(usual_usd)} that these would cost on demand")
     return ", ".join(parts)
 
