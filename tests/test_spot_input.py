@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,20 @@ def test_what_a_model_cannot_be_asked_about_is_refused_before_the_run(tmp_path: 
     Boosted.fit(prices, at).save(tmp_path / "boosted.model")
     said = refused(tmp_path, {**market, "revocation": "boosted.model"})
     assert "the run begins on 2016-03-01 00:15, prices of a/z on 2016-03-01 00:00" in said
+
+
+def test_a_model_that_was_trained_on_what_is_played_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    prices = spiky_prices(days=4, markets=1)
+    at = min(series.begin_unix_s for series in prices.values()) + 86_400.0
+    for name, until_unix_s in (("before", at), ("after", at + 86_400.0)):
+        Boosted.fit(prices, until_unix_s).save(tmp_path / name)
+        begin = datetime.fromtimestamp(at, UTC)
+        market = et.Spot({"m0.large": {"price": 1}}, prices, begin, revocation=tmp_path / name)
+        et.Tuner(None, space={"x": et.uniform(0, 1)}, metric="loss", algorithm=et.FIFO(1, 6), market=market)
+    (warned,) = [record.getMessage() for record in caplog.records]
+    assert "after': was trained on prices until 2016-03-02 00:00, and is asked from 2016-03-01 00:00 on" in warned
 
 
 def test_a_deadline_is_not_promised_where_it_cannot_be(tmp_path: Path) -> None:

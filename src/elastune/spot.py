@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -20,6 +21,8 @@ from elastune.units import format_duration, parse_duration, parse_hourly_price
 
 if TYPE_CHECKING:
     from elastune.market.revocation import Revocation
+
+log = logging.getLogger("elastune")
 
 POLICIES = ("cheapest-step", "never-late")
 PAST_S, DAYS = 7 * 86_400.0, 21.0
@@ -230,6 +233,12 @@ class Spot:
             )
         else:
             model = load_revocation(Path(name), prices)
+            if model.until_unix_s > self.cloud.begin_unix_s:
+                log.warning(
+                    "revocation=%r: was trained on prices until %s, and is asked from %s on: if they were those that "
+                    "are played, it has seen what is to come, and the run seems better than it would be",
+                    *(str(name), format_date(model.until_unix_s), format_date(self.cloud.begin_unix_s)),
+                )
         self._check_asked(model, prices)
         return model
 
