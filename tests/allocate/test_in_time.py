@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -371,3 +372,27 @@ def test_who_begins_in_a_spike_of_the_price_goes_to_spot_machines_when_it_is_ove
     assert {view.offers[use.node].market for use in view.machines if use.from_s < 500.0} == {"on-demand"}
     on_demand = [use for use in view.machines if view.offers[use.node].market == "on-demand"]
     assert view.status == "succeeded" and max(use.to_s for use in on_demand) < 3600.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_market_that_is_played_faster_brings_the_same(seed: int) -> None:
+    def played(pace: float) -> tuple[float, float]:
+        market = replace(priced(random.Random(seed), 0.5), pace=pace)
+        algorithm = ALGORITHMS["SuccessiveHalving"]()
+        stages = algorithm.stages()
+        assert stages is not None
+        deadline_s = 200_000.0 / pace
+        allocator = InTime(market, stages, deadline_s, START_S / pace, NeverLate, SAVED_S / pace)
+        session = world(
+            algorithm,
+            cloud=market,
+            allocator=allocator,
+            workload=Uneven(900.0 / pace),
+            deadline_s=deadline_s,
+            machines=3,
+            start_s=START_S / pace,
+            checkpoint_every_s=SAVED_S / pace,
+        ).run()
+        return session.view.at_s * pace, session.view.cost_usd()
+
+    assert played(64.0) == pytest.approx(played(1.0), rel=1e-6)

@@ -231,18 +231,20 @@ class InTime(Allocator):
             self._work = at_s, self._work_s(view, present, at_s), len(self._begun)
         work_s = self._work[1]
         policy = self._policy_for(work_s, at_s)
+        pace = self.cloud.pace
         if lost:
-            policy.observe(at_s, False)
-        policy.observe(at_s, available)
+            policy.observe(at_s * pace, False)
+        policy.observe(at_s * pace, available)
         held, starting_s = self._held(view, at_s)
         left_s = max(0.0, self.deadline_s - at_s)
-        least_s = policy.job.reserve_s
+        least_s = policy.job.reserve_s / pace
         if held == "on-demand":
             # What steps are thought to take changes a little all the time: not for that a machine is given back.
             least_s += self.changeover_s + (MARGIN - 1) * work_s
         if left_s - work_s < least_s:
             return "only on-demand"
-        return policy.choose(Situation(at_s, work_s, left_s, held, available or bool(spot), starting_s))
+        there = available or bool(spot)
+        return policy.choose(Situation(at_s * pace, work_s * pace, left_s * pace, held, there, starting_s * pace))
 
     def _lost(self, view: View, at_s: float) -> bool:
         """Whether a spot machine was lost since the last time. Where that happens all the time none is asked for until
@@ -266,27 +268,28 @@ class InTime(Allocator):
         return ("spot", starting_s) if view.machines(SPOT) or view.awaited(SPOT) else (None, 0.0)
 
     def _policy_for(self, work_s: float, at_s: float) -> LatePolicy:
-        rework_s = MARGIN * self._longest + self.unsaved_s
-        if self._policy is not None and rework_s > self._policy.job.rework_s:
-            # A slower trial was seen: losing its machine costs more. A little more is held back, not to do this often.
-            self._policy.job = replace(self._policy.job, rework_s=MARGIN * rework_s)
-        spot_usd = self._spot_usd(at_s)
-        if self._policy is not None:
-            thought_usd = self._policy.job.spot_usd_per_hour
-            if not thought_usd / OTHER_PRICE <= spot_usd <= thought_usd * OTHER_PRICE:
-                self._policy.job = replace(self._policy.job, spot_usd_per_hour=spot_usd)
+        """It reckons in the time of the market, for what it believes of markets is not played faster."""
+        pace = self.cloud.pace
+        rework_s, spot_usd = pace * (MARGIN * self._longest + self.unsaved_s), self._spot_usd(at_s)
         if self._policy is None:
             self._policy = self._policy_class(
                 LateJob(
-                    max(work_s, 1e-6),
-                    self.deadline_s,
-                    self.changeover_s,
+                    max(pace * work_s, 1e-6),
+                    pace * self.deadline_s,
+                    pace * self.changeover_s,
                     spot_usd,
-                    self.cloud.price(Offer(self.type), at_s),
+                    self.cloud.price(Offer(self.type), at_s) / pace,
                     rework_s=rework_s,
-                    check_s=self.check_s,
+                    check_s=pace * self.check_s,
                 )
             )
+            return self._policy
+        job = self._policy.job
+        if rework_s > job.rework_s:
+            # A slower trial was seen: losing its machine costs more. A little more is held back, not to do this often.
+            self._policy.job = job = replace(job, rework_s=MARGIN * rework_s)
+        if not job.spot_usd_per_hour / OTHER_PRICE <= spot_usd <= job.spot_usd_per_hour * OTHER_PRICE:
+            self._policy.job = replace(job, spot_usd_per_hour=spot_usd)
         return self._policy
 
     # ------------------------------------------------------------------------------------------------------------ work
@@ -384,8 +387,8 @@ class InTime(Allocator):
     def _spot_usd(self, at_s: float) -> float:
         """What a spot machine costs: the mean of the last hour, or the present price, which after a spike is less."""
         market = self._cheapest(at_s).type
-        mean_usd = self.cloud.mean_price(market, at_s) * self.cloud.pace
-        return min(mean_usd, self.cloud.price(Offer(market, "spot"), at_s))
+        now_usd = self.cloud.price(Offer(market, "spot"), at_s) / self.cloud.pace
+        return min(self.cloud.mean_price(market, at_s), now_usd)
 
     def _cheapest(self, at_s: float) -> Offer:
         """The market where a machine costs least at the moment. More than it costs on demand is never paid."""
