@@ -122,7 +122,7 @@ def test_how_long_steps_take_must_be_said(tmp_path: Path, simulation: et.Simulat
 
 def test_the_picture_has_every_play_and_the_limits() -> None:
     begins, time_s, cost_usd = [0.0, DAY_S], np.array([HOUR_S, 2 * HOUR_S]), np.array([1.0, 2.0])
-    figure = by_moment(begins, time_s, cost_usd, 3 * cost_usd, Limits(4 * HOUR_S, 5.0))
+    figure = by_moment(begins, time_s, cost_usd, 3 * cost_usd, Limits(4 * HOUR_S, 5.0), [False, False])
     top, bottom = figure.axes
     assert [heights(line) for line in top.lines] == [[1.0, 2.0], [3.0, 6.0], [5.0, 5.0]]
     assert [heights(line) for line in bottom.lines] == [[1.0, 2.0], [4.0, 4.0]] and bottom.get_ylabel() == "time (h)"
@@ -131,10 +131,17 @@ def test_the_picture_has_every_play_and_the_limits() -> None:
     assert said == ["this run", "the same machines on demand", "budget", "deadline"]
 
 
+def test_a_play_that_was_cut_short_looks_otherwise() -> None:
+    usd = np.array([1.0, 2.0])
+    top, bottom = by_moment([0.0, DAY_S], HOUR_S * usd, usd, usd, Limits(2 * HOUR_S, None), [False, True]).axes
+    for axes, end in ((top, 2.0), (bottom, 120.0)):
+        assert heights(axes.lines[-1]) == [end] and axes.lines[-1].get_markerfacecolor() == "white"
+
+
 def test_no_point_of_the_picture_is_cut_off() -> None:
     """Also where all are nearly alike."""
     usd = np.array([1.0, 1.001])
-    figure = by_moment([0.0, DAY_S], HOUR_S * usd, usd, usd, Limits(None, None))
+    figure = by_moment([0.0, DAY_S], HOUR_S * usd, usd, usd, Limits(None, None), [False, False])
     assert all(axes.get_ylim()[1] > 1.05 * axes.dataLim.y1 for axes in figure.axes)
 
 

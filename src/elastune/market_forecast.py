@@ -110,7 +110,8 @@ class MarketForecast:
 
         begins = [play.begin_unix_s for play in self.plays]
         on_demand = np.array(self._all("on_demand_usd"))
-        return save_plays(Path(folder), begins, self.time_s, self.cost_usd, on_demand, self.limits)
+        cut_short = [play.status != "succeeded" for play in self.plays]
+        return save_plays(Path(folder), begins, self.time_s, self.cost_usd, on_demand, self.limits, cut_short)
 
     def _notes(self) -> list[Text]:
         first, last = (format_date(self.plays[place].begin_unix_s) for place in (0, -1))
