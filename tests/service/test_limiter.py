@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from elastune.service.completion import complete
 from elastune.service.database import ServiceDatabase
 from elastune.service.drivers import Drivers
 from elastune.service.jobs import Jobs, finish
-from elastune.service.limiter import Limiter
+from elastune.service.limiter import LOOK_AHEAD, Limiter, spent_this_month_usd
 from elastune.service.places import Places
 from elastune.service.tables import GRANTS, JOBS, REPLICAS
 from elastune.service.tenants import Quota
@@ -283,6 +284,66 @@ def test_a_computer_is_kept_for_a_machine_that_is_due(database: ServiceDatabase)
     (busy,) = {limiter.grants(job.id)[0].node for job in late if job.id in held(database)}
     end(database, stay["b" if busy == "a" else "a"].id)
     assert large.id in limiter.schedule("ray")
+
+
+def test_a_computer_that_is_kept_for_one_machine_is_not_given_to_the_next(database: ServiceDatabase) -> None:
+    """Three devices are free on one computer, one on each of the others; a machine of four is due, then one of two."""
+    limiter = Limiter(database)
+    limiter.offer("ray", dict.fromkeys("abcd", 4), 0.0)
+    small = [queued(database, tenant(database, f"s{n}")) for n in range(16)]
+    assert len(limiter.schedule("ray")) == 16
+    on = {node: [job for job in small if limiter.grants(job.id)[0].node == node] for node in "abcd"}
+    for job in (*on["a"][:3], on["b"][0], on["c"][0], on["d"][0]):
+        end(database, job.id)
+    large = queued(database, tenant(database, "l"), least=4, most=4)
+    late = queued(database, tenant(database, "m"), least=2, most=2)
+    assert limiter.schedule("ray") == []
+    end(database, on["a"][3].id)
+    assert limiter.schedule("ray") == [large.id] and late.id not in held(database)
+
+
+def test_what_waits_for_its_tenants_own_quota_keeps_no_computer_from_others(database: ServiceDatabase) -> None:
+    limiter = Limiter(database)
+    limiter.offer("here", {"": 8}, 0.0)
+    a, b = tenant(database, "a", share=4.0, quota=Quota(max_devices=2)), tenant(database, "b")
+    first = queued(database, a, most=2)
+    assert limiter.schedule("here") == [first.id] and held(database)[first.id] == 2
+    second, other = queued(database, a), queued(database, b, most=4)
+    assert limiter.schedule("here") == [other.id], "the second one waits until the first has let go of a device"
+    leaving = [grant.device for grant in limiter.grants(first.id) if grant.leaving_at is not None]
+    limiter.release(first.id, driver_of(database, first), leaving)
+    assert limiter.schedule("here") == [second.id]
+
+
+def test_jobs_that_only_another_pool_has_room_for_are_not_in_the_way_of_smaller_ones(
+    database: ServiceDatabase,
+) -> None:
+    limiter = Limiter(database)
+    for pool, devices in (("small", 2), ("large", 8)):
+        limiter.offer(pool, {"": devices}, 0.0)
+        with database.write() as connection:
+            connection.execute(sa.insert(REPLICAS), {"id": pool, "pool": pool, "alive_until": time.time() + 60})
+    of = tenant(database, "a")
+    for _ in range(2 * LOOK_AHEAD):
+        queued(database, of, least=4, most=4)
+    fits = queued(database, of)
+    assert limiter.schedule("small") == [fits.id]
+
+
+def test_a_month_costs_what_was_held_in_it(database: ServiceDatabase) -> None:
+    """Of two hours on a device until ten minutes past midnight on the first, ten minutes."""
+    limiter, of = Limiter(database), tenant(database, "a")
+    limiter.offer("here", {"": 1}, 6.0)
+    queued(database, of)
+    limiter.schedule("here")
+    midnight = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
+    with database.write() as connection:
+        connection.execute(sa.update(GRANTS).values(granted_at=midnight - 6600.0))
+        assert spent_this_month_usd(connection, of, midnight + 600.0) == pytest.approx(1.0)
+        connection.execute(sa.update(GRANTS).values(released_at=midnight + 300.0))
+        assert spent_this_month_usd(connection, of, midnight + 600.0) == pytest.approx(0.5)
+        connection.execute(sa.update(GRANTS).values(released_at=midnight - 300.0))
+        assert spent_this_month_usd(connection, of, midnight + 600.0) == 0.0
 
 
 def test_money_for_leaving_is_kept_back(database: ServiceDatabase) -> None:

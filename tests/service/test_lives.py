@@ -28,19 +28,19 @@ def test_deaths_are_forgotten_when_there_is_a_new_report_and_not_for_time_alone(
     half = len(records) // 2
     made.wrote(job, records[:half])
     with service.database.write() as connection:
-        connection.execute(sa.update(JOBS).values(failures=3))
+        connection.execute(sa.update(JOBS).values(failures=1, deaths=3))
     driver = JobDriver(service.database, service.places, driver_of(service.database, job))
     seat, job = driver._seat, service.jobs.get(job.id)
     seat.sit(job, lambda: driver._reports(job))
     assert seat.had > 0 and seat.look_due_s < time.monotonic() + 100.0
 
-    def failures_after(more: list[Record]) -> int:
+    def deaths_after(more: list[Record]) -> int:
         with closing(SqlJournal(service.places.run(job.id) / "journal.db", job.id, must_exist=True)) as journal:
             for seq, record in enumerate(more, start=len(list(journal.read()))):
                 journal.append(seq, encode_record(record))
         seat._look_further(job.id)
-        return service.jobs.get(job.id).failures
+        return service.jobs.get(job.id).deaths
 
-    assert failures_after([Record(records[half].at_s, (), (Note("info", "the run goes on"),), ())]) == 3
-    assert failures_after(records[half:]) == 0
+    assert deaths_after([Record(records[half].at_s, (), (Note("info", "the run goes on"),), ())]) == 3
+    assert deaths_after(records[half:]) == 0 and not service.jobs.get(job.id).failures
     service.database.close()

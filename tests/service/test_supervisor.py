@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from tests.provider.world import wait_until
 from tests.service.stores import driver_of, queued, submission, tenant
 
 from elastune.errors import SpecError, StorageError
@@ -236,3 +240,68 @@ def test_what_was_deleted_elsewhere_and_code_that_nobody_uses_go(
     with database.read() as connection:
         assert set(connection.execute(sa.select(CODES.c.hash)).scalars()) == {"used", "new"}
     assert {path.name for path in (tmp_path / "storage" / "code" / of).iterdir()} == {"used.tar.gz", "new.tar.gz"}
+
+
+def test_a_store_that_was_away_does_not_bring_a_job_nearer_to_its_last_death(database: ServiceDatabase) -> None:
+    job, limiter, drivers = running(database), Limiter(database), Drivers(database)
+    for _ in range(DEATHS):
+        (driver,) = drivers.staff("here", "h", 8)
+        drivers.stuck(driver.id, job.id, "the store is away")
+        assert drivers.retire(driver.id)
+        with database.write() as connection:
+            connection.execute(sa.update(JOBS).values(not_before=0.0))
+        assert limiter.schedule("here") == [job.id]
+    (driver,) = drivers.staff("here", "h", 8)
+    assert drivers.bury(driver, "it was killed")
+    found = Jobs(database).get(job.id)
+    assert (found.state, found.deaths, found.reason) == ("running", 1, "its driver died: it was killed")
+
+
+def test_a_driver_that_was_heard_of_meanwhile_is_not_killed(
+    database: ServiceDatabase, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = driver_of(database, running(database), alive_s=-1.0)
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", name])
+    try:
+        with database.write() as connection:
+            connection.execute(sa.update(DRIVERS).values(host=supervisor.host, pid=process.pid))
+        stale = supervisor.drivers.all("here")
+        monkeypatch.setattr(supervisor.drivers, "all", lambda pool: stale)
+        with database.write() as connection:
+            connection.execute(sa.update(DRIVERS).values(alive_until=time.time() + 60.0))
+        supervisor._bury_the_dead()
+        assert supervisor.drivers.get(name) is not None
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        with database.write() as connection:
+            connection.execute(sa.update(DRIVERS).values(alive_until=time.time() - 1.0))
+        supervisor._bury_the_dead()
+        assert supervisor.drivers.get(name) is None and process.wait(10.0) == -9
+    finally:
+        process.kill()
+
+
+def test_a_build_that_was_claimed_again_keeps_its_claim_when_the_first_one_ends(
+    database: ServiceDatabase, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, _ = Jobs(database).submit(tenant(database, "a"), submission())
+    gates = [threading.Event(), threading.Event()]
+    waits = iter(gates)
+    monkeypatch.setattr(module, "prepare", lambda *_: next(waits).wait(60.0))
+    supervisor._look_after_jobs()
+    (first,) = supervisor._in_hand
+    with database.write() as connection:  # as if the database had been away for long
+        connection.execute(sa.update(JOBS).values(owned_until=0.0))
+    supervisor._take_over()
+    supervisor._look_after_jobs()
+    (second,) = supervisor._in_hand.keys() - {first}
+    gates[0].set()
+    assert wait_until(lambda: list(supervisor._in_hand) == [second], 10.0)
+    assert Jobs(database).get(job.id).state == "building"
+    gates[1].set()
+    assert wait_until(lambda: Jobs(database).get(job.id).state == "queued", 10.0)
+
+
+def test_a_driver_whose_lease_is_over_cannot_renew_it(database: ServiceDatabase) -> None:
+    name = driver_of(database, running(database), alive_s=-1.0)
+    assert Drivers(database).beat(name, 1) is None

@@ -74,7 +74,7 @@ class Seat:
     def sit(self, job: Job, reports: Callable[[], int]) -> None:
         """It drives that job from now on."""
         self.reports, self.look_due_s, self.told_s = reports, math.inf, math.inf
-        if job.failures:
+        if job.failures or job.deaths:
             self.had, self.look_due_s = reports(), time.monotonic() + LIVES_S
         self.busy = job.id
 

@@ -103,8 +103,8 @@ class Drivers:
         """It has come further than those before it: their deaths were not in a row with what may come."""
         with self._database.write() as connection:
             drives = sa.exists().where(DRIVERS.c.id == driver, DRIVERS.c.job == job)
-            mine = (JOBS.c.id == job, JOBS.c.state == "running", JOBS.c.failures > 0, drives)
-            connection.execute(sa.update(JOBS).where(*mine).values(failures=0, reason=""))
+            mine = (JOBS.c.id == job, JOBS.c.state == "running", JOBS.c.failures + JOBS.c.deaths > 0, drives)
+            connection.execute(sa.update(JOBS).where(*mine).values(failures=0, deaths=0, reason=""))
 
     def extend(self, drivers: Collection[str]) -> None:
         """They are being started, and that takes long."""
@@ -143,40 +143,44 @@ class Drivers:
             mine = (DRIVERS.c.id == driver, DRIVERS.c.job.is_(None))
             return bool(connection.execute(sa.delete(DRIVERS).where(*mine)).rowcount)
 
-    def bury(self, driver: Driver, why: str | None) -> None:
+    def bury(self, driver: Driver, why: str | None) -> bool:
         """It is dead: it was seen to be, or without a reason it is if it has not been heard of for long. Its job gets
-        another, after a delay that grows.
+        another, after a delay that grows. False: it lives.
         """
         with self._database.write() as connection:
             at = now(connection)
             row = connection.execute(sa.select(*_COLUMNS).where(DRIVERS.c.id == driver.id)).mappings().first()
-            if row is None or (why is None and row["alive_until"] >= at):
-                return
-            why = why or "it was not heard of any more"
-            connection.execute(sa.delete(DRIVERS).where(DRIVERS.c.id == driver.id))
-            if row["job"] is None:
-                return
-            columns = (JOBS.c.failures, JOBS.c.cancelled)
-            query = sa.select(*columns).where(JOBS.c.id == row["job"], JOBS.c.state == "running")
-            job = connection.execute(query).first()
-            if job is None:
-                return
-            if job.cancelled:  # it needs no other
-                j.finish(connection, row["job"], "cancelled", "cancelled by its owner")
-                return
-            failed = job.failures
-            if failed + 1 >= DEATHS:
-                j.finish(connection, row["job"], "failed", f"its driver died {failed + 1} times: {why}")
-                return
-            delay_s = 0.0 if failed == 0 else min(30.0, 0.5 * 2**failed)
-            later = {"failures": failed + 1, "not_before": at + delay_s, "reason": f"its driver died: {why}"}
-            connection.execute(sa.update(JOBS).where(JOBS.c.id == row["job"]).values(later))
+            if row is not None and why is None and row["alive_until"] >= at:
+                return False
+            if row is not None:
+                connection.execute(sa.delete(DRIVERS).where(DRIVERS.c.id == driver.id))
+                if row["job"] is not None:
+                    _died(connection, row["job"], why or "it was not heard of any more", at)
+        return True
 
     def dismiss(self, pool: str, host: str) -> None:
         """All of them shall end: what they drive goes on later."""
         with self._database.write() as connection:
             mine = (DRIVERS.c.pool == pool, DRIVERS.c.host == host)
             connection.execute(sa.update(DRIVERS).where(*mine).values(leave=True))
+
+
+def _died(connection: sa.Connection, job: str, why: str, at: float) -> None:
+    """What becomes of the job that it drove."""
+    query = sa.select(JOBS.c.deaths, JOBS.c.cancelled).where(JOBS.c.id == job, JOBS.c.state == "running")
+    row = connection.execute(query).first()
+    if row is None:
+        return
+    if row.cancelled:  # it needs no other
+        j.finish(connection, job, "cancelled", "cancelled by its owner")
+        return
+    deaths = row.deaths + 1
+    if deaths >= DEATHS:
+        j.finish(connection, job, "failed", f"its driver died {deaths} times: {why}")
+        return
+    delay_s = 0.0 if deaths == 1 else min(30.0, 0.25 * 2**deaths)
+    later = {"deaths": deaths, "not_before": at + delay_s, "reason": f"its driver died: {why}"}
+    connection.execute(sa.update(JOBS).where(JOBS.c.id == job).values(later))
 
 
 def _of(pool: str) -> sa.Select[Any]:

@@ -49,6 +49,7 @@ class Listed:
     pool: str | None
     attempt: int
     failures: int
+    deaths: int
     not_before: float
     summary: dict[str, Any]
     stored_bytes: int
@@ -272,7 +273,8 @@ def _insert(
         **{name: getattr(submission, name) for name in ("name", "code", "priority", "least", "most", "quantum")},
         **{"id": job, "tenant": tenant, "spec": spec, "experiment": experiment, "key": key},
         **{"digest": submission.digest, "state": "accepted", "reason": "", "cancelled": False},
-        **{"attempt": 0, "put_offs": 0, "failures": 0, "not_before": 0.0, "owned_until": 0.0, "summary": {}},
+        **{"attempt": 0, "put_offs": 0, "failures": 0, "deaths": 0, "not_before": 0.0, "owned_until": 0.0},
+        **{"summary": {}},
         **{"rerun": submission.rerun, "spec_bytes": spec_bytes, "stored_bytes": 0, "created_at": at},
     }
     connection.execute(sa.insert(JOBS), values)

@@ -69,17 +69,14 @@ class Limiter:
         """Divide the devices of a pool. Says which jobs begin: they run from now on, and want a driver."""
         with self._database.write() as connection:
             at = now(connection)  # not before it is our turn: what was given back by then is free
-            waiting = {row["id"]: row for row in _waiting(connection, at)}
+            largest = _largest(connection, pool, at)
+            waiting = {row["id"]: row for row in _waiting(connection, at, largest.get(pool, 0))}
             rows = {row["id"]: row for row in _running(connection, pool)} | waiting
+            for row in _waiting(connection, at, math.inf, max(largest.values(), default=0)):
+                _put_off(connection, row, _too_large(row, largest), at)
             if not rows:
                 return []
             stock = _Stock(connection, pool, {row["tenant"] for row in rows.values()}, at)
-            largest = _largest(connection, pool, at)
-            for job, row in waiting.items():
-                if row["quantum"] > largest.get(pool, 0):
-                    del rows[job]  # another pool may have room for it
-                    if row["quantum"] > max(largest.values(), default=0):
-                        _put_off(connection, row, _too_large(row, largest), at)
             demands = [_demand(row) for row in rows.values()]
             division = divide(len(stock.prices), demands, stock.allowances, most_jobs)
             begun = []
@@ -88,7 +85,8 @@ class Limiter:
                 row = rows[job]
                 if row["state"] == "queued":
                     if stock.most(row) < row["least"]:
-                        stock.reserve(row["quantum"])  # others will let go of enough in a moment
+                        if stock.free(row["quantum"]) < row["least"]:  # and not the tenant's own quota
+                            stock.reserve(row["quantum"])  # others will let go of enough in a moment
                         continue
                     j.move(connection, job, "running", pool=pool, started_at=row["started_at"] or at, put_offs=0)
                     begun.append(job)
@@ -173,10 +171,11 @@ def _running(connection: sa.Connection, pool: str) -> list[Mapping[str, Any]]:
     return [dict(row) for row in connection.execute(sa.select(*_COLUMNS).where(*where)).mappings()]
 
 
-def _waiting(connection: sa.Connection, now: float) -> list[Mapping[str, Any]]:
-    """The next few of each tenant, by priority and age."""
+def _waiting(connection: sa.Connection, now: float, at_most: float, more_than: float = 0) -> list[Mapping[str, Any]]:
+    """The next few of each tenant, by priority and age, of those that want so many devices on one computer."""
     rank = sa.func.row_number().over(partition_by=JOBS.c.tenant, order_by=(JOBS.c.priority.desc(), JOBS.c.number))
-    where = (JOBS.c.state == "queued", JOBS.c.not_before <= now)
+    where = [JOBS.c.state == "queued", JOBS.c.not_before <= now, JOBS.c.quantum > more_than]
+    where += [JOBS.c.quantum <= at_most] if at_most < math.inf else []
     ranked = sa.select(*_COLUMNS, rank.label("rank")).where(*where).subquery()
     return [dict(row) for row in connection.execute(sa.select(ranked).where(ranked.c.rank <= LOOK_AHEAD)).mappings()]
 
@@ -271,11 +270,15 @@ class _Stock:
     def most(self, row: Mapping[str, Any]) -> int:
         """So many more can be had at once. Devices that are being given back count for their holder still."""
         limit, quantum = self.allowances[row["tenant"]].devices, row["quantum"]
-        most = sum(len(free) // quantum * quantum for free in self._free.values())
+        most = self.free(quantum)
         if limit is not None:
             elsewhere = self.allowances[row["tenant"]].devices_elsewhere
             most = min(most, limit - elsewhere - self._of_tenant[row["tenant"]])
         return int(max(0, most) // quantum * quantum)
+
+    def free(self, quantum: int) -> int:
+        """So many nobody holds, in machines of so many."""
+        return sum(len(free) // quantum * quantum for free in self._free.values())
 
     def reserve(self, devices: int) -> None:
         """A machine of so many is due, and none is free: nothing more is given of the computer that is nearest to it,

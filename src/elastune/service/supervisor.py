@@ -136,7 +136,7 @@ class Supervisor:
             self._thread.join()
         if drivers:
             self.drivers.dismiss(self.pool.name, self.host)
-            for process in self._processes.values():
+            for process in list(self._processes.values()):
                 try:
                     process.wait(60.0)
                 except subprocess.TimeoutExpired:
@@ -208,8 +208,7 @@ class Supervisor:
             at = now(connection) if drivers else 0.0
         for driver in drivers:
             ended = self._ended(driver)
-            if ended is not None or driver.alive_until < at:
-                self.drivers.bury(driver, ended)
+            if (ended is not None or driver.alive_until < at) and self.drivers.bury(driver, ended):
                 self._kill(driver)
         for driver_id in [each for each, process in list(self._processes.items()) if process.poll() is not None]:
             del self._processes[driver_id]
@@ -251,9 +250,9 @@ class Supervisor:
         """Claim what is to be built or completed, and do it beside the rounds."""
         for state, kind in (("accepted", "build"), ("finishing", "complete")):
             for claim in self._claim(state, kind):
-                self._in_hand[claim.job.id] = claim
+                self._in_hand[claim.token] = claim
                 self._hands[kind].submit(self._do, claim)
-        if claims := [claim.token for claim in list(self._in_hand.values())]:
+        if claims := list(self._in_hand):
             with self.database.write() as connection:
                 renewed = {"owned_until": now(connection) + OWNED_S}
                 connection.execute(sa.update(JOBS).where(JOBS.c.owner.in_(claims)).values(renewed))
@@ -288,7 +287,7 @@ class Supervisor:
         except Exception as error:
             log.exception("%s: %s", claim.job.id, error)
         finally:
-            self._in_hand.pop(claim.job.id, None)
+            self._in_hand.pop(claim.token, None)
             self.wake()
 
     def _build(self, claim: _Claim) -> None:

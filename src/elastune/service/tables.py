@@ -11,7 +11,7 @@ import sqlalchemy as sa
 METADATA = sa.MetaData()
 Time = sa.Double
 
-VERSION = 2
+VERSION = 3
 """Of these tables: another number for every change of them."""
 VERSIONS = sa.Table("version", METADATA, sa.Column("number", sa.Integer, primary_key=True, autoincrement=False))
 """One row: what the tables were made as."""
@@ -78,9 +78,11 @@ JOBS = sa.Table(
     sa.Column("cancelled", sa.Boolean, nullable=False),
     sa.Column("pool", sa.String),
     sa.Column("attempt", sa.Integer, nullable=False),
-    # How often in a row it could not begin, and how often something else has failed since it last went well.
+    # How often in a row it could not begin, how often a store or Ray could not be used, and how often its driver has
+    # died, since it last went well.
     sa.Column("put_offs", sa.Integer, nullable=False),
     sa.Column("failures", sa.Integer, nullable=False),
+    sa.Column("deaths", sa.Integer, nullable=False),
     sa.Column("not_before", Time, nullable=False),
     # Who builds or finishes it, and until when he may.
     sa.Column("owner", sa.String),
