@@ -109,7 +109,8 @@ def print_status_of_job(job: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo(f"{job}: {found['state']}" + (f": {found['reason']}" if found["reason"] else ""))
+    why = "it is being cancelled" if found["cancelling"] else found["reason"]
+    click.echo(f"{job}: {found['state']}" + (f": {why}" if why else ""))
     trials = ", ".join(f"{number} {status}" for status, number in found["trials"].items() if number)
     done = "" if found["fraction"] is None else f" ({found['fraction']:.0%} done)"
     click.echo(f"  trials  {trials or 'none yet'}{done}")

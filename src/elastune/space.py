@@ -295,14 +295,14 @@ def _parse(node: Any, where: str) -> Any:
         return node
     if isinstance(node, str):
         return str.__str__(node)
-    if isinstance(node, Integral):
+    if isinstance(node, Integral) and -(2**63) <= int(node) < 2**64:
         return int(node)
-    if isinstance(node, Real) and _is_finite(node):
+    if isinstance(node, Real) and not isinstance(node, Integral) and _is_finite(node):
         return float(node)
     hint = "a function is not sampled: compute its value in your training function" if callable(node) else ""
     raise SpecError(
-        f"{where}={reprlib.repr(node)}: a configuration holds None, bool, int, finite float, str, list and dict, "
-        f"and a space also {', '.join(_FUNCTIONS)}" + (f"; {hint}" if hint else "")
+        f"{where}={reprlib.repr(node)}: a configuration holds None, bool, int of 64 bits, finite float, str, list "
+        f"and dict, and a space also {', '.join(_FUNCTIONS)}" + (f"; {hint}" if hint else "")
     )
 
 

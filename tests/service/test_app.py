@@ -9,6 +9,7 @@ import os
 import random
 import re
 import tarfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,14 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from elastune.service.app import JSON_BYTES, create_app
 from elastune.service.archive import pack
 from elastune.service.database import ServiceDatabase
 from elastune.service.jobs import finish, move
+from elastune.service.limiter import Limiter
 from elastune.service.places import Places
 from elastune.service.service import Service
+from elastune.service.tables import REPLICAS
 from elastune.service.tenants import Quota, Role
 
 SPEC: dict[str, Any] = {
@@ -263,6 +267,21 @@ def test_an_experiment_is_as_many_jobs_as_it_has_seeds(site: Site, code: bytes) 
     assert {job["experiment"] for job in jobs} == {first["experiment"]}
     specs = [site.client.get(f"/api/v1/jobs/{job['id']}", headers=headers).json()["spec"] for job in jobs]
     assert sorted(spec["seed"] for spec in specs) == [0, 1, 2]
+
+
+def test_a_budget_is_that_of_devices_at_the_price_of_the_service(site: Site, code: bytes) -> None:
+    headers, database = site.token(), site.service.database
+    hash, spec = site.upload(headers, code), {**SPEC, "budget": "$1"}
+    refused = site.client.post("/api/v1/jobs", json={"spec": spec, "code": hash}, headers=headers)
+    assert refused.status_code == 422 and "needs a price" in refused.json()["error"]
+    Limiter(database).offer("here", {"": 2}, 3.5)
+    with database.write() as connection:
+        connection.execute(sa.insert(REPLICAS), {"id": "r", "pool": "here", "alive_until": time.time() + 60.0})
+    for given in ({}, {"price": "$0.10"}):
+        assert site.submit(headers, hash, spec={**spec, **given})["spec"]["price"] == 3.5
+    planned = {"deadline": "1h", "algorithm": {"SEER": {"t_min": "1m"}}}
+    assert site.submit(headers, hash, spec={**spec, **planned})["spec"]["price"] == 3.5
+    assert "price" not in site.submit(headers, hash, spec=SPEC)["spec"]
 
 
 def test_seeds_count_from_0_where_the_seed_is_null(site: Site, code: bytes) -> None:

@@ -229,3 +229,15 @@ def test_an_experiment_is_not_said_to_be_missing_while_the_service_is_away(proxy
     proxy.says = [(404, {"error": "there is no experiment"}), (503, {"error": "try again"})]
     with pytest.raises(ServiceError, match="try again"):
         proxy.client().experiment("job-1")
+
+
+@pytest.mark.parametrize(("cancelling", "told"), [(False, "running\n"), (True, "running: it is being cancelled\n")])
+def test_the_status_of_a_job_that_is_being_cancelled_says_so(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, cancelling: bool, told: str
+) -> None:
+    monkeypatch.setenv("ELASTUNE_SERVICE", proxy.client().url)
+    monkeypatch.setenv("ELASTUNE_TOKEN", "token")
+    known = {"state": "running", "reason": "", "cancelling": cancelling, "trials": {}, "fraction": None, "best": None}
+    proxy.says = [(200, {**known, "seconds": 1.0, "cost_usd": 0.0})]
+    result = CliRunner().invoke(main, ["status", "line-1"])
+    assert result.output.startswith(f"line-1: {told}")

@@ -19,7 +19,7 @@ from elastune.service.jobs import Jobs, finish
 from elastune.service.limiter import LOOK_AHEAD, Limiter, spent_this_month_usd
 from elastune.service.places import Places
 from elastune.service.tables import GRANTS, JOBS, REPLICAS
-from elastune.service.tenants import Quota
+from elastune.service.tenants import Quota, Tenants
 
 PLACES = Places(home=Path("nowhere"), storage="memory://x", journal=None)
 
@@ -95,6 +95,17 @@ def test_a_job_over_quota_is_put_off_for_longer_and_longer_until_another_ends(da
     assert delays == sorted(delays) and delays[2] > 3 * delays[0]
     end(database, first.id)
     assert limiter.schedule("here") == [second.id]
+
+
+def test_a_job_that_was_put_off_need_not_wait_when_its_tenant_is_given_more(database: ServiceDatabase) -> None:
+    limiter, jobs = Limiter(database), Jobs(database)
+    limiter.offer("here", {"": 2}, 0.0)
+    name = tenant(database, "a", quota=Quota(max_running=0))
+    first, second = (queued(database, name, least=2, most=2) for _ in range(2))
+    assert limiter.schedule("here") == [] and "quota of 0 running jobs" in jobs.get(second.id).reason
+    Tenants(database).change(name, max_running=None)
+    assert limiter.schedule("here") == [first.id]
+    assert jobs.get(second.id).reason == ""  # it waits for devices, and for no quota
 
 
 def test_who_has_spent_the_money_of_the_month_begins_nothing(database: ServiceDatabase) -> None:

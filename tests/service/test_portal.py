@@ -241,7 +241,7 @@ def test_a_long_reason_is_cut_until_somebody_wants_all_of_it(visit: Visit, site:
 def test_a_job_that_ended_without_a_report_promises_nothing(visit: Visit, site: Site) -> None:
     visit.log_in(site.member)
     visit.go(f"#/jobs/{site.jobs['fruitless'].id}")
-    expect(visit.page.get_by_text("No trial has reported.")).to_be_visible()
+    expect(visit.page.get_by_text("No trial has reported a finite value.")).to_be_visible()
     standing = visit.page.get_by_label("How it stands")
     expect(standing).to_contain_text("0 of 41 iterations")
     expect(standing.get_by_role("progressbar", name="Progress")).to_have_attribute("aria-valuenow", "0")

@@ -89,6 +89,25 @@ def test_what_cannot_be_built_is_tried_again_ever_later_and_not_for_ever(
     assert found.outcome == "failed" and "the archive is gone" in found.reason
 
 
+@pytest.mark.parametrize(("error", "traced"), [(StorageError("the disk is full"), False), (KeyError("x"), True)])
+def test_a_disk_that_is_full_takes_a_line_of_the_log_and_no_traceback(
+    supervisor: Supervisor,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    traced: bool,
+) -> None:
+    def fail() -> None:
+        supervisor._stopped = True
+        raise error
+
+    monkeypatch.setattr(supervisor, "tick", fail)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    supervisor._keep_ticking()
+    (record,) = caplog.records
+    assert str(error) in record.getMessage() and bool(record.exc_info) is traced
+
+
 def test_a_job_that_is_built_at_last_begins_without_failures(
     database: ServiceDatabase, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from elastune.record.scores import Question, Scores
 from elastune.worker import code_name
 from elastune.worker.backing import Backing
 from elastune.worker.code_name import CODE, code_hash
+from elastune.worker.process import DriverGone
 from elastune.worker.session import Trainable, as_trainer
 from elastune.worker.setup import WorkerSetup
 from elastune.worker.ultron import Save, Scorer, Syncer, as_scorer, prepared
@@ -378,6 +379,19 @@ def test_a_look_that_fails_is_not_the_last(tmp_path: Path) -> None:
     epochs(folder, "1")
     syncer._look()
     assert saved == ["1"]
+
+
+def test_where_there_is_no_driver_any_more_training_ends_before_its_score_is_kept(tmp_path: Path) -> None:
+    def gone(folder: Path, is_whole: Callable[[], bool]) -> bool:
+        raise DriverGone
+
+    def score() -> float:
+        with Syncer(tmp_path, gone, lambda text: None):
+            epochs(tmp_path, "1")
+        return 1.0  # a trial whose score is known is not trained again, and would never have its last epoch
+
+    with pytest.raises(DriverGone):
+        score()
 
 
 def test_an_epoch_that_cannot_be_saved_is_a_warning_and_training_goes_on(tmp_path: Path) -> None:

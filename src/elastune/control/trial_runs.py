@@ -187,7 +187,7 @@ class TrialRuns:
         party.last_failure = f"{trial.id}: {reason}"
         if not party.works and party.failed >= FAILURES_BEFORE_GIVING_UP:
             self.give_up(
-                party, f"the first {party.failed} trials failed, none has reported anything; {party.last_failure}"
+                party, f"the first {party.failed} trials failed, none has reported a finite value; {party.last_failure}"
             )
         self._tell(party, Ended(trial.id, trial.iteration, None, over=True))
 

@@ -49,8 +49,12 @@ def check_text(spec: Mapping[str, Any]) -> None:
             raise SpecError(f"{value[:50]!a}: has a character that cannot be stored (NUL, or half of a pair)")
 
 
-def check(given: Mapping[str, Any], code: bytes | None, code_hash: str | None, priority: int) -> Submission:
-    """A submission, from an experiment as in YAML or from Ultron's JSON. What is refused says why."""
+def check(
+    given: Mapping[str, Any], code: bytes | None, code_hash: str | None, priority: int, price_usd_per_hour: float = 0.0
+) -> Submission:
+    """A submission, from an experiment as in YAML or from Ultron's JSON. What is refused says why. The price is that of
+    the service's devices, where they have one.
+    """
     spec = dict(given)
     if is_ultron(spec):
         spec = from_ultron(spec)
@@ -77,7 +81,7 @@ def check(given: Mapping[str, Any], code: bytes | None, code_hash: str | None, p
                 raise SpecError(f"the code has a folder {SPEC}: give it another name: the experiment is put there")
         place.mkdir(exist_ok=True)
         _check_inside(spec, place)
-        spec = _with_devices(spec)
+        spec = _with_price(_with_devices(spec), price_usd_per_hour)
         # A searcher of the user's own is code: it shows when the job is begun whether it can be used.
         write_yaml(place / SPEC, {**spec, "searcher": None} if is_code(spec.get("searcher")) else spec, "")
         try:
@@ -153,3 +157,10 @@ def _with_devices(spec: Mapping[str, Any]) -> dict[str, Any]:
     if "devices" in spec or "planning" in spec or not isinstance(cluster, Mapping) or "devices" in cluster:
         return dict(spec)
     return {**spec, "cluster": {**cluster, "devices": 1}}
+
+
+def _with_price(spec: Mapping[str, Any], usd_per_hour: float) -> dict[str, Any]:
+    """A budget is planned by what the devices will be billed at. With `planning` the price is that of its cloud."""
+    if not usd_per_hour or spec.get("budget") is None or spec.get("planning") is not None:
+        return dict(spec)
+    return {**spec, "price": usd_per_hour}

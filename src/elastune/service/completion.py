@@ -53,9 +53,7 @@ def complete(database: ServiceDatabase, places: Places, job: Job) -> bool:
             "stored_bytes": stored,
         }
         ended = j.move(connection, job.id, outcome, reason, **last)
-        # There is room again: whoever was put off need not wait for his time.
-        again = (JOBS.c.tenant == job.tenant, JOBS.c.state == "queued", JOBS.c.not_before > at, JOBS.c.put_offs > 0)
-        connection.execute(sa.update(JOBS).where(*again).values(not_before=0.0, put_offs=0))
+        j.look_again(connection, job.tenant)  # there is room again
     return ended
 
 

@@ -235,6 +235,12 @@ def requeue(connection: sa.Connection, job: str, reason: str, **values: Any) -> 
     return move(connection, job, "queued", reason, pool=None, wanted=None, **values)
 
 
+def look_again(connection: sa.Connection, tenant: str) -> None:
+    """Jobs that were put off need not wait for their time: what kept them waiting may be no more, and is not said."""
+    put_off = (JOBS.c.tenant == tenant, JOBS.c.state == "queued", JOBS.c.put_offs > 0)
+    connection.execute(sa.update(JOBS).where(*put_off).values(reason="", not_before=0.0, put_offs=0))
+
+
 def finish(
     connection: sa.Connection,
     job: str,

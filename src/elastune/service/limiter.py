@@ -137,6 +137,13 @@ def release_all(connection: sa.Connection, job: str, now: float) -> None:
     connection.execute(sa.update(GRANTS).where(*mine).values(released_at=now))
 
 
+def price_of_a_device_usd(connection: sa.Connection, now: float) -> float:
+    """By the hour, in the pools that somebody serves. 0: the service says nothing of prices."""
+    served = sa.select(REPLICAS.c.pool).where(REPLICAS.c.alive_until >= now)
+    query = sa.select(sa.func.max(DEVICES.c.price_usd_per_hour)).where(DEVICES.c.pool.in_(served))
+    return float(connection.execute(query).scalar() or 0.0)
+
+
 def spent_this_month_usd(connection: sa.Connection, tenant: str, now: float) -> float:
     """What a tenant's devices have cost since the month began (UTC)."""
     begin = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0).timestamp()

@@ -14,7 +14,7 @@ from elastune.service.archive import check_archive, code_hash
 from elastune.service.check import check, check_text
 from elastune.service.database import ServiceDatabase, now
 from elastune.service.jobs import Conflict, Job, Jobs, digest_of, use_code
-from elastune.service.limiter import spent_this_month_usd
+from elastune.service.limiter import price_of_a_device_usd, spent_this_month_usd
 from elastune.service.places import Places
 from elastune.service.room import OverQuota, check_room, stored_bytes
 from elastune.service.supervisor import Supervisor
@@ -84,7 +84,9 @@ class Service:
             with self.database.write() as connection:
                 use_code(connection, tenant, code)
             data = self.places.load_archive(tenant, code)
-        submission = replace(check(spec, data, code, priority), seeds=seeds, digest=digest, rerun=rerun)
+        with self.database.read() as connection:
+            price_usd = price_of_a_device_usd(connection, now(connection))
+        submission = replace(check(spec, data, code, priority, price_usd), seeds=seeds, digest=digest, rerun=rerun)
         require_int("seed of the last job", submission.specs()[-1].get("seed") or 0, 0)
         submitted = self.jobs.submit(tenant, submission, key)
         self._wake()

@@ -149,7 +149,8 @@ class Supervisor:
             try:
                 self.tick()
             except Exception as error:  # the database may come back
-                log.exception("the service could not do its round: %s", error)
+                known = isinstance(error, ElastuneError)  # comes every second, for as long as a disk is full
+                log.error("the service could not do its round: %s", error, exc_info=not known)
                 time.sleep(1.0)
             self._woken.wait(TICK_S)
             self._woken.clear()

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from elastune.errors import SpecError
 from elastune.service.database import ServiceDatabase
+from elastune.service.jobs import look_again
 from elastune.service.tables import TENANTS, TOKENS
 
 Role = Literal["reader", "member", "admin"]
@@ -83,6 +84,7 @@ class Tenants:
         if given:
             with self._database.write() as connection:
                 connection.execute(sa.update(TENANTS).where(TENANTS.c.id == tenant).values(given))
+                look_again(connection, tenant)  # what kept its jobs waiting may be no more
         return self.get(tenant)
 
     def get(self, tenant: str) -> Tenant:

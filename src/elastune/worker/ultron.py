@@ -92,6 +92,7 @@ class Syncer:
         self._folder, self._save, self._warn = folder, save, warn
         self._saved = _newest(folder)  # what was restored
         self._over = threading.Event()
+        self._gone: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True, name="elastune-sync")
 
     def __enter__(self) -> Syncer:
@@ -99,14 +100,21 @@ class Syncer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """What is complete by now is saved, whether training has come to its end or failed."""
+        """What is complete by now is saved, whether training has come to its end or failed. Where there is no driver
+        any more to be told of it, all is over: a score would be kept whose last epochs are not.
+        """
         self._over.set()
         self._thread.join()
+        if self._gone is not None:
+            raise self._gone
 
     def _run(self) -> None:
-        while not self._over.wait(LOOK_S):
+        try:
+            while not self._over.wait(LOOK_S):
+                self._look()
             self._look()
-        self._look()
+        except BaseException as gone:  # no error of saving: those are told, and training goes on
+            self._gone = gone
 
     def _look(self) -> None:
         try:

@@ -41,7 +41,7 @@ export function bestCard(job, open) {
   }
 
   const waiting = (progress) =>
-    h("p", { class: "muted" }, progress.ended_at === null ? "Shown as soon as a trial has reported." : "No trial has reported.");
+    h("p", { class: "muted" }, progress.ended_at === null ? "Shown as soon as a trial has reported." : "No trial has reported a finite value.");
 
   return { element, update };
 }
