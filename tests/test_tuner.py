@@ -434,8 +434,8 @@ class Unpicklable(et.FIFO):
         ({"space": {"x": et.grid_search([1])}, "searcher": "random"}, "searcher='random'", "use 'grid'"),
         ({"algorithm": Unpicklable()}, "algorithm", "must be picklable"),
         ({"allocator": UnpicklableAllocator()}, "allocator", "must be picklable"),
-        ({"allocator": "fair"}, "allocator='fair'", "extends elastune.Allocator"),
-        ({"allocator": Widest}, "allocator=<class", "extends elastune.Allocator"),
+        ({"allocator": "fair"}, "allocator='fair'", "extends elastune.Allocator, such as Fluid()"),
+        ({"allocator": Widest}, "allocator=<class", "extends elastune.Allocator, such as Fluid()"),
         ({"allocator": Widest(1, 3), "devices_per_trial": 2}, "devices_per_trial=2 and", "give one of them"),
         *(
             ({"devices_per_trial": bad}, f"devices_per_trial={bad!r}", "whole number of devices .* or the part of one")

@@ -184,7 +184,9 @@ def make_experiment(
     if not isinstance(algorithm, Algorithm):
         raise SpecError(f"algorithm={algorithm!r}: must be an object such as ASHA(n=32, r=1, R=50)")
     if allocator is not None and not isinstance(allocator, Allocator):
-        raise SpecError(f"allocator={allocator!r}: must be an object of a class that extends elastune.Allocator")
+        raise SpecError(
+            f"allocator={allocator!r}: must be an object of a class that extends elastune.Allocator, such as Fluid()"
+        )
     if not isinstance(workers, Workers):
         raise SpecError(f"workers={workers!r}: must be a Workers(fresh_process=..., report_within=..., leak_limit=...)")
     if not isinstance(retention, Retention):

@@ -10,6 +10,7 @@ import pytest
 
 from elastune.allocate.base import Steps
 from elastune.allocate.pace import Pace
+from elastune.spec import Width
 
 
 def steps(pace: Pace, trial: str, step_s: float, count: int, width: int = 1, sharing: int = 1) -> list[bool]:
@@ -213,5 +214,23 @@ def test_the_more_was_seen_of_a_width_that_is_not_known_yet_the_less_hope_counts
 def test_a_width_that_was_only_said_to_work_is_given_up_when_it_fails() -> None:
     pace = Pace(4, 8, {-2: 0.7, 2: 1.9})
     assert pace.overheads
-    assert "no more than 1 from now on" in pace.failed(Fraction(1, 2))
-    assert "no more than 1 from now on" in pace.failed(2)
+    assert "no more than 1 from now on" in pace.failed("t0", Fraction(1, 2))
+    assert "no more than 1 from now on" in pace.failed("t1", 2)
+
+
+@pytest.mark.parametrize("width", [Fraction(1, 2), 2])
+def test_a_width_is_not_given_up_for_a_trial_that_also_fails_on_one_device(width: Width) -> None:
+    pace = made()
+    limits = pace.most, pace.widest
+    assert pace.failed("t0", width)
+    assert (pace.most, pace.widest) != limits
+    assert pace.failed("t0", 1) == "", "it is to blame itself"
+    assert (pace.most, pace.widest) == limits
+
+
+def test_a_width_stays_given_up_when_the_trial_that_failed_there_trains_on_one_device() -> None:
+    pace = made()
+    assert pace.failed("t0", 2)
+    steps(pace, "t0", 1.0, 3)
+    assert pace.failed("t0", 1) == ""
+    assert pace.widest == 1

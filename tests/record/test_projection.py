@@ -106,8 +106,8 @@ def test_the_run_is_over_when_it_says_so_and_goes_on_when_it_is_resumed() -> Non
     assert (view.status, view.reason) == ("running", "")
 
 
-def test_a_journal_without_a_start_is_a_clear_error() -> None:
-    with pytest.raises(StorageError, match="no RunStarted"):
+def test_of_a_journal_without_a_start_it_is_said_that_the_run_may_not_have_begun_yet() -> None:
+    with pytest.raises(StorageError, match="no RunStarted event: the run has not begun yet"):
         _ = RunView.of([]).started
 
 

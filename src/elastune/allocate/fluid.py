@@ -127,7 +127,7 @@ class Fluid(Allocator):
 
     def failed(self, trial: str, width: Width) -> str:
         pace = self._known.get(trial)
-        return "" if pace is None else pace.failed(width)
+        return "" if pace is None else pace.failed(trial, width)
 
     def stepped(self, steps: Steps) -> bool:
         pace = self._known.get(steps.trial)

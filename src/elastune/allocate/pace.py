@@ -102,6 +102,8 @@ class Pace:
     _trials: dict[str, _Trial] = field(default_factory=dict)
     _away: dict[str, None] = field(default_factory=dict)
     """Those that have left, the first of them first."""
+    _suspects: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Those that have failed where nobody had worked, and made no step since: `most` and `widest` before that."""
     _left: dict[_Pair, tuple[float, float]] = field(default_factory=dict)
     """Of trials that are gone: the weight and the mean of the difference between two widths."""
     _logs: dict[int, float] = field(default_factory=dict)
@@ -129,6 +131,7 @@ class Pace:
         trial = self._trials.get(steps.trial)
         if trial is None or steps.seconds <= 0:
             return False
+        self._suspects.pop(steps.trial, None)
         same, trial.sharing = steps.sharing == trial.sharing or steps.first, steps.sharing
         if not same:  # others came or went in the middle of the step
             return False
@@ -163,18 +166,23 @@ class Pace:
         self.resize_s = max(0.0, self._extra_s)
         return self._resizes == 1
 
-    def failed(self, width: Width) -> str:
-        """Code that has never worked at a width is not tried there again."""
+    def failed(self, trial: str, width: Width) -> str:
+        """Code that has never worked at a width is not tried there again, unless who failed there fails alone, too."""
         mode = -width.denominator if width < 1 else int(width)
-        worked = any(mode in pair for pair in self._left) or any(mode in trial.means for trial in self._trials.values())
-        if mode == 1 or worked:
-            return ""
+        worked = any(mode in pair for pair in self._left) or any(mode in each.means for each in self._trials.values())
+        before = self._suspects.pop(trial, (self.most, self.widest))
         self._changed = True
+        if mode == 1 or worked:  # the trial is to blame, and not the width at which it failed before
+            self.most, self.widest = max(self.most, before[0]), max(self.widest, before[1])
+            return ""
+        self._suspects[trial] = before
         if mode < 0:
             self.most = min(self.most, -mode - 1)
-            return f"{-mode} trials on a device: no more than {self.most} from now on. Give most_packed={self.most}"
+            otherwise = f"{-mode} trials on a device: no more than {self.most} from now on"
+            return f"{otherwise}, unless it fails so, too. Give most_packed={self.most}"
         self.widest = min(self.widest, max(1, mode // 2))
-        return f"a trial on {mode} devices: on no more than {self.widest} from now on. Give widest={self.widest}"
+        otherwise = f"a trial on {mode} devices: on no more than {self.widest} from now on"
+        return f"{otherwise}, unless it fails so, too. Give widest={self.widest}"
 
     def meet(self, trial: str, config: Config, waits: bool = False) -> None:
         self._away.pop(trial, None)

@@ -255,7 +255,10 @@ class RunView:
     @property
     def started(self) -> RunStarted:
         if self._started is None:
-            raise StorageError("the journal has no RunStarted event: it is empty, or not the journal of a run")
+            raise StorageError(
+                "the journal has no RunStarted event: the run has not begun yet, since Ray starts first, or it is not "
+                "the journal of a run"
+            )
         return self._started
 
     @property
