@@ -183,6 +183,13 @@ def test_a_deadline_that_is_met_at_no_moment_is_infeasible(tmp_path: Path) -> No
     assert planned(tmp_path, deadline="10h").exit_code == 0
 
 
+def test_a_run_that_trains_until_its_deadline_is_not_cut_short_by_it(tmp_path: Path) -> None:
+    market = {"types": ["m5.xlarge"], "revocation": None, "policy": "cheapest-step"}
+    endless = {"algorithm": {"ASHA": {"n": None, "r": 1, "R": 9}}, "cluster": {"machines": 2, "market": market}}
+    said = planned(tmp_path, deadline="3h", **endless)
+    assert said.exit_code == 0 and "cut short" not in said.stdout and "enough in" not in said.stdout, said.output
+
+
 def test_a_file_that_does_not_say_how_long_steps_take_is_refused(tmp_path: Path) -> None:
     said = planned(tmp_path, simulation={})
     assert said.exit_code == 2 and "simulation: {workload: {synthetic: {step: 5m}}}" in said.stderr

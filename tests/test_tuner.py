@@ -22,6 +22,7 @@ from elastune.driver import watch
 from elastune.errors import RunFailed, SpecError, StorageError
 from elastune.messages import Config
 from elastune.record.journal import SqlJournal
+from elastune.reporting.tables import number
 from elastune.results import Result
 from elastune.simulation import Simulation
 from elastune.tuner import Tuner, load
@@ -71,6 +72,8 @@ def test_a_result_tells_the_best_the_cost_and_every_trial(tmp_path: Path) -> Non
     assert len(table) == 9
     assert sorted(trial.status for trial in trials) == ["completed"] + ["stopped"] * 8
     assert result.best_trial.id in result.summary()
+    best = f"loss {number(result.best_value)} by {result.best_trial.id} at iteration "
+    assert repr(result).startswith(f"Result({str(result.path)!r}): succeeded; {best}")
 
 
 def test_a_metric_to_maximise(tmp_path: Path) -> None:
@@ -142,8 +145,8 @@ def test_nothing_is_said_where_trials_differ_or_there_is_one(
 
 def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    for number, storage in enumerate(("~/runs", Path("~/runs"))):
-        asked = tuner(tmp_path, storage=storage, checkpoints="~/saved", name=f"run{number}")
+    for place, storage in enumerate(("~/runs", Path("~/runs"))):
+        asked = tuner(tmp_path, storage=storage, checkpoints="~/saved", name=f"run{place}")
         assert asked.experiment.checkpoints == str(tmp_path / "saved")
         assert asked.simulate(Simulation()).path == tmp_path / "runs" / f"run{number}"
 

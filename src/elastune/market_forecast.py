@@ -58,6 +58,8 @@ class Play:
 class MarketForecast:
     plays: tuple[Play, ...]
     limits: Limits
+    endless: bool = False
+    """Whether it trains until a limit ends it, so that being ended is not being cut short."""
 
     @property
     def time_s(self) -> Floats:
@@ -110,7 +112,7 @@ class MarketForecast:
 
         begins = [play.begin_unix_s for play in self.plays]
         on_demand = np.array(self._all("on_demand_usd"))
-        cut_short = [play.status != "succeeded" for play in self.plays]
+        cut_short = [play in self._cut_short() for play in self.plays]
         return save_plays(Path(folder), begins, self.time_s, self.cost_usd, on_demand, self.limits, cut_short)
 
     def _notes(self) -> list[Text]:
@@ -120,7 +122,7 @@ class MarketForecast:
             when = f"once, begun on {first}: the record is too short for more"
         notes = [Text(f"played {when}; how long steps take is what simulation says", "dim")]
         cut_short = self._cut_short()
-        if limits := _limits(self.limits):
+        if (limits := _limits(self.limits)) and not self.endless:
             kept = len(self.plays) - len(cut_short)
             notes.append(Text(f"{limits}: enough in {kept} of {len(self.plays)}"))
         for reason, number in Counter(play.reason for play in cut_short).items():
@@ -128,7 +130,7 @@ class MarketForecast:
         return notes
 
     def _cut_short(self) -> list[Play]:
-        return [play for play in self.plays if play.status != "succeeded"]
+        return [play for play in self.plays if play.status != "succeeded" and not self.endless]
 
     def _all(self, name: str) -> list[float]:
         return [getattr(play, name) for play in self.plays]
@@ -147,7 +149,8 @@ def market_forecast(experiment: Experiment, simulation: Simulation | None) -> Ma
     last_unix_s = max(cloud.prices[market].end_unix_s for market in cloud.kinds) - first.time_s * cloud.pace
     later = np.linspace(cloud.begin_unix_s, last_unix_s, MOMENTS)[1:] if last_unix_s > cloud.begin_unix_s else ()
     plays = (first, *(_play(experiment, simulation, float(begin)) for begin in later))
-    return MarketForecast(plays, experiment.settings.limits)
+    endless = any(getattr(experiment.algorithm, name, 1) is None for name in ("n", "R"))
+    return MarketForecast(plays, experiment.settings.limits, endless)
 
 
 def _play(experiment: Experiment, simulation: Simulation, begin_unix_s: float) -> Play:

@@ -12,6 +12,7 @@ from elastune.errors import RunFailed, SpecError
 from elastune.messages import Config
 from elastune.record.checkpoints import CheckpointStore
 from elastune.record.projection import RunView, TrialView
+from elastune.reporting.tables import best_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +42,9 @@ class Result:
 
     def __len__(self) -> int:
         return len(self.experiments)
+
+    def __repr__(self) -> str:
+        return f"Result({str(self.path)!r}): {self.status}; {best_text(self.view)}"
 
     @property
     def status(self) -> str:

@@ -141,6 +141,16 @@ def test_every_epoch_has_every_sample_once_however_it_is_cut(
     assert sorted(part for block in range(made.blocks) for part in made.parts_of(block)) == list(range(len(samples)))
 
 
+def test_the_order_that_is_in_use_is_made_once(tmp_path: Path) -> None:
+    """Also next to later epochs that were looked at before, as after a restore."""
+    stream = et.data.Stream(written(tmp_path, 20), seed=1)
+    stream.order(6)
+    first = stream.order(3)
+    for other in (4, 5):
+        stream.order(other)
+        assert stream.order(3) is first
+
+
 def test_epochs_and_seeds_have_orders_of_their_own(tmp_path: Path) -> None:
     url = written(tmp_path / "data", 50)
     streams = [et.data.Stream(url, seed=seed) for seed in (0, 0, 1)]
@@ -507,6 +517,7 @@ def test_only_some_of_many_files_are_looked_into(tmp_path: Path, monkeypatch: py
         ([3], "sample 0 is 3: must be a dict"),
         ([{"x": 1}, {"y": 1}], "sample 1 has 'y' .* those before have 'x'"),
         ([{"x": 1}, {"x": 1.5}], "sample 1 has 'x' .*f8.* those before have 'x' .*i8"),
+        ([{"x": "half \ud800"}], r"sample 0: x='half \\ud800': has half of a surrogate pair"),
         ([{"x": object()}], "sample 0: x=<object .*: a value of a sample must be a number"),
         (
             [{"x": [1]}, {"x": [[1], [1, 2]]}],

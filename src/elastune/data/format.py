@@ -58,7 +58,13 @@ def plain(name: str, value: object, sample: int) -> tuple[Column, NDArray[Any]]:
     have one buffer for all.
     """
     if isinstance(value, str):
-        return Column(name, "text", "|u1", 1), np.frombuffer(value.encode(), np.uint8)
+        try:
+            text = value.encode()
+        except UnicodeEncodeError:
+            raise SpecError(
+                f"sample {sample}: {name}={value!r:.80}: has half of a surrogate pair: it is no text"
+            ) from None
+        return Column(name, "text", "|u1", 1), np.frombuffer(text, np.uint8)
     if isinstance(value, bytes | bytearray | memoryview):
         return Column(name, "bytes", "|u1", 1), np.frombuffer(bytes(value), np.uint8)
     try:

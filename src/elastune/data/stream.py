@@ -111,14 +111,14 @@ class Stream:
 
     def order(self, epoch: int, shuffle: bool = True) -> Order:
         with self._lock:
-            if (epoch, shuffle) not in self._orders:
+            order = self._orders.pop((epoch, shuffle), None)
+            if order is None:
                 if len(self._orders) > 1:
-                    del self._orders[min(self._orders)]
+                    del self._orders[next(iter(self._orders))]  # which was asked for least recently
                 source, key = self._source, (self._seed, epoch)
-                self._orders[epoch, shuffle] = Order(
-                    source.samples, source.sizes_bytes, self._block_bytes, key, shuffle
-                )
-            return self._orders[epoch, shuffle]
+                order = Order(source.samples, source.sizes_bytes, self._block_bytes, key, shuffle)
+            self._orders[epoch, shuffle] = order
+            return order
 
     def stretch(self, epoch: int, start: int, stop: int, shuffle: bool = True) -> Ints:
         """The numbers of the samples at these places of an epoch; what comes after them is fetched meanwhile."""
