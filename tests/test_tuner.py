@@ -148,7 +148,7 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for place, storage in enumerate(("~/runs", Path("~/runs"))):
         asked = tuner(tmp_path, storage=storage, checkpoints="~/saved", name=f"run{place}")
         assert asked.experiment.checkpoints == str(tmp_path / "saved")
-        assert asked.simulate(Simulation()).path == tmp_path / "runs" / f"run{number}"
+        assert asked.simulate(Simulation()).path == tmp_path / "runs" / f"run{place}"
 
 
 def test_a_tuner_can_simulate_more_than_once(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ class NotANumber(Synthetic):
 
 def test_a_run_without_a_result_is_an_error_that_names_its_folder(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="none has reported a finite value") as error:
-        tuner(tmp_path).simulate(Simulation(NotANumber("loss", "min")))
+        tuner(tmp_path, et.FIFO(20, 3)).simulate(Simulation(NotANumber("loss", "min")))
     assert str(tmp_path / "runs" / "digits") in str(error.value)
     assert load(tmp_path / "runs" / "digits").status == "failed"
 

@@ -104,6 +104,16 @@ def test_code_that_never_worked_ends_the_run_after_three_trials() -> None:
     assert "first 3 trials failed" in found[1] and "no module named torche" in found[1]
 
 
+@pytest.mark.parametrize("diverge", [9, 10])
+def test_trials_that_diverge_end_the_run_only_after_ten_of_them(diverge: int) -> None:
+    workload = Scripted(*[losses(math.nan, 0.0)] * diverge, *[losses(0.5, 0.4)] * 20)
+    view = world(FIFO(20, R=2), workload=workload).run().view
+    if diverge < 10:
+        assert view.status == "succeeded" and view.best is not None
+    else:
+        assert view.status == "failed" and "first 10 trials failed" in view.reason
+
+
 def test_a_killed_worker_costs_only_what_was_trained_since_the_checkpoint() -> None:
     session = world(FIFO(1, R=10), faults=[Fault(6.5, "kill", "t-00000")], checkpoint_every_s=3.0).run()
     trial = session.view.trials["t-00000"]

@@ -274,18 +274,18 @@ def test_an_allocator_knows_of_all_that_want_devices_also_while_none_is_free() -
 
 def test_one_that_fails_wholly_leaves_the_others_as_they_are() -> None:
     simulation = Simulation(workload={"bad": Broken("loss", "min")})
-    places = (world(SuccessiveHalving(9, 1, 9, 3), name="bad"), ALONE["halving"])
+    places = (world(SuccessiveHalving(27, 1, 27, 3), name="bad"), ALONE["halving"])
     session = shared_world(*places, devices=4, simulation=simulation).run()
     view = session.view
     assert_sound(session)
     assert view.status == "succeeded" and view.only("halving").status == "succeeded"
     assert only(view, "halving") == only(ALONE["halving"].run().view, "halving")
     bad = view.only("bad")
-    assert bad.status == "failed" and "3 trials failed, none has reported a finite value" in bad.reason
+    assert bad.status == "failed" and "10 trials failed, none has reported a finite value" in bad.reason
     assert f"experiment bad is over: {bad.reason}" in [note.text for note in view.notes]
     assert {trial.status for trial in bad.trials.values()} == {"failed", "stopped"}
     (given_up_s,) = [r.at_s for r in session.records if m.ExperimentEnded("bad", "failed", bad.reason) in r.decisions]
-    assert given_up_s == 2.0 and "bad" not in starts([r for r in session.records if r.at_s >= given_up_s])
+    assert given_up_s == 5.0 and "bad" not in starts([r for r in session.records if r.at_s >= given_up_s])
 
 
 def test_a_metric_that_one_does_not_report_ends_that_one() -> None:
@@ -301,7 +301,7 @@ def test_a_metric_that_one_does_not_report_ends_that_one() -> None:
 def test_one_that_has_come_to_its_end_stands_when_the_others_fail() -> None:
     simulation = Simulation(workload={"bad": Broken("loss", "min", step_s=10.0)})
     session = shared_world(
-        world(FIFO(2, R=2), name="good"), world(FIFO(9, R=2), name="bad"), devices=4, simulation=simulation
+        world(FIFO(2, R=2), name="good"), world(FIFO(20, R=2), name="bad"), devices=4, simulation=simulation
     ).run()
     assert session.view.status == "succeeded"
     assert [session.view.only(name).status for name in ("good", "bad")] == ["succeeded", "failed"]
@@ -310,11 +310,11 @@ def test_one_that_has_come_to_its_end_stands_when_the_others_fail() -> None:
 def test_the_run_fails_when_all_have_failed() -> None:
     simulation = Simulation(workload={"one": Broken("loss", "min"), "two": Broken("loss", "min", step_s=5.0)})
     session = shared_world(
-        *(world(FIFO(9, R=2), name=name) for name in ("one", "two")), devices=4, simulation=simulation
+        *(world(FIFO(20, R=2), name=name) for name in ("one", "two")), devices=4, simulation=simulation
     ).run()
     assert session.view.status == "failed"
-    assert session.view.reason.startswith("every experiment failed; one: the first 3 trials failed")
-    assert "; two: the first 3 trials failed" in session.view.reason
+    assert session.view.reason.startswith("every experiment failed; one: the first 10 trials failed")
+    assert "; two: the first 10 trials failed" in session.view.reason
     assert_sound(session)
 
 

@@ -36,6 +36,8 @@ class Party:
     works: bool = False
     """Whether a trial has come anywhere: it has reported, or saved an epoch of a long step."""
     failed: int = 0
+    diverged: int = 0
+    """Those of the failed that have reported a value, which was not finite."""
     last_failure: str = ""
     best_loss: float = math.inf
     best: list[tuple[float, str]] = field(default_factory=list)

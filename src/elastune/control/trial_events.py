@@ -110,6 +110,7 @@ class TrialEvents:
             if not party.reports:  # the first report of all: the name is wrong, not the trial
                 self._runs.give_up(party, _no_metric(metric, event))
         elif not math.isfinite(value):
+            party.diverged += 1
             self._runs.fail(trial, f"{metric}={value} at iteration {event.iteration}: must be a finite number")
         elif self._runs.count(trial, value if party.mode == "min" else -value):
             self._allocator.improved(trial.id, trial.trained_s, self._answer.at_s)

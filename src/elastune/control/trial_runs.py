@@ -19,8 +19,8 @@ from elastune.errors import SpecError
 from elastune.messages import ExperimentEnded, Judged, RunStatus, StatusChanged, TrialStatus
 from elastune.spec import Run, Settings, TrialGroup, to_width
 
-FAILURES_BEFORE_GIVING_UP = 3
-"""So many trials may fail before any has come anywhere; then it is over: the fault is in the code, not in a trial."""
+FAILURES_BEFORE_GIVING_UP, DIVERGED_BEFORE_GIVING_UP = 3, 10
+"""So many trials may fail, or diverge, before any has come anywhere; then it is over: the fault is not in a trial."""
 
 
 class TrialRuns:
@@ -185,7 +185,9 @@ class TrialRuns:
         self._over(trial, "failed", reason)
         party.failed += 1
         party.last_failure = f"{trial.id}: {reason}"
-        if not party.works and party.failed >= FAILURES_BEFORE_GIVING_UP:
+        raised = party.failed - party.diverged
+        hopeless = raised >= FAILURES_BEFORE_GIVING_UP or party.diverged >= DIVERGED_BEFORE_GIVING_UP
+        if hopeless and not party.works:
             self.give_up(
                 party, f"the first {party.failed} trials failed, none has reported a finite value; {party.last_failure}"
             )
