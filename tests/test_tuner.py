@@ -20,7 +20,7 @@ from elastune.cluster.simulated import Fault
 from elastune.cluster.workload import Curve, Synthetic
 from elastune.driver import watch
 from elastune.errors import RunFailed, SpecError, StorageError
-from elastune.messages import Config
+from elastune.messages import Config, decode_record
 from elastune.record.journal import SqlJournal
 from elastune.reporting.tables import number
 from elastune.results import Result
@@ -200,6 +200,48 @@ def test_an_allocator_of_ones_own_says_what_each_trial_gets_and_can_be_resumed(t
 def test_a_width_from_an_allocator_that_cannot_be_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="the allocator's width of digits-00000=0: must be a whole number"):
         tuner(tmp_path, allocator=Widest(1, 0)).simulate(Simulation())
+
+
+@pytest.mark.parametrize("searcher", ["random", "bohb", "tpe"])
+def test_what_is_given_is_tried_first_and_learnt_from(tmp_path: Path, searcher: str) -> None:
+    given = [{"lr": 0.02, "layers": 3}, {"lr": 0.05, "layers": 4}]
+
+    def configs(name: str, **more: Any) -> list[Config]:
+        made = tuner(tmp_path, et.FIFO(30, 9), searcher=searcher, name=name, **more)
+        return [trial.config for trial in made.simulate(Simulation()).view.trials.values()]
+
+    first, again, alone = configs("a", start_with=given), configs("b", start_with=given), configs("c")
+    assert first[:2] == given and first == again and len(first) == 30
+    assert (first[2:] == alone[2:]) == (searcher == "random"), "a searcher that learns goes on from there"
+
+
+def test_a_run_with_given_configurations_is_restored(tmp_path: Path) -> None:
+    given = [{"lr": np.float64(0.02), "layers": 3}] * 9
+    made = tuner(tmp_path, start_with=given)
+    whole = made.simulate(Simulation())
+    assert [trial.config for trial in whole.view.trials.values()] == given
+    controller = made.experiment.controller()
+    with closing(SqlJournal(whole.path / "journal.db", whole.path.name)) as journal:
+        for body in journal.read():
+            controller.replay(decode_record(body))
+    assert controller.done
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("best", "start_with='best': must be a list of configurations"),
+        ({"lr": 0.01}, "must be a list of configurations"),
+        ([{"lr": 0.01}], r"start_with\[0\]={'lr': 0.01}: is not in the space: .* each of lr, layers, and nothing else"),
+        ([{"lr": 0.01, "layers": 3}, {"lr": 5, "layers": 3}], r"start_with\[1\]"),
+        ([{"lr": 0.01, "layers": 3, "depth": 1}], r"start_with\[0\]"),
+        ([3], r"start_with\[0\]=3: is not in the space"),
+    ],
+)
+def test_what_cannot_be_tried_first_is_refused(tmp_path: Path, given: Any, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        tuner(tmp_path, start_with=given)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_searcher_of_a_library_and_a_grid(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import logging
 import os
 import pickle
 import re
 import reprlib
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +26,7 @@ from elastune.allocate import Allocator, FirstComeFirstServed
 from elastune.control.controller import Controller
 from elastune.control.party import Party
 from elastune.errors import SpecError
-from elastune.messages import Offer, StartedExperiment
+from elastune.messages import Config, Offer, StartedExperiment
 from elastune.planning import Planning
 from elastune.profile.cloud import Cloud
 from elastune.profile.job import JobProfile
@@ -81,6 +83,8 @@ class Experiment:
     """Where machines come from that may be taken away."""
     reproducible: bool = False
     """Whether a second run must give the same numbers."""
+    start_with: tuple[Config, ...] = ()
+    """What is tried before the searcher suggests."""
 
     def controller(self) -> Controller:
         """A controller at the very beginning. It gets copies: the same experiment can be run again."""
@@ -95,7 +99,7 @@ class Experiment:
         """This experiment in a run, with copies of its algorithm and its searcher."""
         settings = self.settings
         searcher.setup(self.space, settings.mode, self.seed)
-        source = TrialSource(settings.name, searcher, self.space, self.seed)
+        source = TrialSource(settings.name, searcher, self.space, self.seed, given=deque(self.start_with))
         algorithm.setup(source)
         return Party(settings.name, settings.metric, settings.mode, algorithm, source, priority)
 
@@ -123,6 +127,7 @@ class Experiment:
             "searcher": repr(self.searcher) if "object at" not in repr(self.searcher) else type(self.searcher).__name__,
             "machines": self.machines,
             "devices": self.devices,
+            **({"start_with": list(self.start_with)} if self.start_with else {}),
             **({"reproducible": True} if self.reproducible else {}),
             **self._describe_market(),
         }
@@ -172,6 +177,7 @@ def make_experiment(
     planning: Planning | None,
     market: Spot | None,
     reproducible: bool = False,
+    start_with: Sequence[Mapping[str, Any]] = (),
 ) -> Experiment:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise SpecError(f"name={name!r}: must be letters, digits, '-', '_' and '.', beginning with a letter or digit")
@@ -283,9 +289,26 @@ def make_experiment(
         cloud=cloud,
         market=None if market is None else market.cloud,
         reproducible=reproducible,
+        start_with=_start_with(start_with, space, chosen),
     )
     _try_out(experiment)
     return experiment
+
+
+def _start_with(given: object, space: Space, searcher: Searcher) -> tuple[Config, ...]:
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise SpecError(f"start_with={given!r}: must be a list of configurations, such as [{{lr: 0.01}}]")
+    if given and isinstance(searcher, GridSearcher):
+        raise SpecError("start_with and a grid: a grid is tried in its order, and wholly: give one of them")
+    configs = []
+    for place, config in enumerate(given):
+        if not isinstance(config, Mapping) or space.answers(dict(config)) is None:
+            raise SpecError(
+                f"start_with[{place}]={config!r}: is not in the space: it needs a value of its domain for each of "
+                f"{', '.join(space.definition)}, and nothing else"
+            )
+        configs.append(json.loads(json.dumps(config)))  # as it will be in the journal: plain numbers
+    return tuple(configs)
 
 
 def plans_itself(algorithm: Algorithm) -> bool:

@@ -41,7 +41,8 @@ class Tuner(Driver):
     `score` of Ultron. `deadline` is a duration ("20m"), `budget` an amount ("$20") that is spent at `price` per device
     and hour, or a time on devices ("80 device-minutes"). Everything a run needs to be resumed is kept in a folder of
     its own under `storage`; the journal may live in PostgreSQL instead (`journal="postgresql://..."`). With
-    `reproducible` a second run gives the same numbers to the last digit, which `rerun` checks.
+    `reproducible` a second run gives the same numbers to the last digit, which `rerun` checks. The configurations of
+    `start_with` are tried first, and the searcher learns from them.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Tuner(Driver):
         planning: Planning | None = None,
         market: Spot | None = None,
         reproducible: bool = False,
+        start_with: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         check_trainable(trainable)
         experiment = make_experiment(
@@ -103,6 +105,7 @@ class Tuner(Driver):
             planning=planning,
             market=market,
             reproducible=reproducible,
+            start_with=start_with,
         )
         warn_of_constants(experiment.space, experiment.algorithm)
         folder = storage_folder(storage)

@@ -94,6 +94,8 @@ class TrialSource:
     exhausted: bool = False
     decisions: list[AnyDecision] = field(default_factory=list)
     recorded: deque[Suggested] | None = None
+    given: deque[Config] = field(default_factory=deque)
+    """What the user wants to be tried first. The searcher is told that it has suggested that."""
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def ready(self, wanted: int) -> int:
@@ -108,9 +110,13 @@ class TrialSource:
         if self.exhausted:
             return None
         trial = f"{self.name}-{self.count:05d}"
+        given = self.given.popleft() if self.given else None
         if self.recorded:
             suggested = self.recorded.popleft()
             self.searcher.resuggest(suggested.config)
+        elif given is not None:
+            suggested = Suggested(trial, given)
+            self.searcher.resuggest(given)
         else:
             suggested = Suggested(trial, self._suggest())
         self.decisions.append(suggested)
