@@ -13,7 +13,6 @@ from tests.market.markets import BEGIN_UNIX_S, HOUR_S, spiky
 from elastune.market.exceedance import DAY, GRID_S, WEEK, Exceedance
 from elastune.market.features import (
     History,
-    border_bid,
     border_bids,
     encoded,
     past,
@@ -90,6 +89,10 @@ def minute_series(moves: int) -> PriceSeries:
     minutes = [120 - moves + i for i in range(moves)]
     times = [0.0, *(MINUTE_S * minute for minute in minutes)]
     return PriceSeries("a/z", np.array(times), np.array([0.50, *(0.51 if i % 2 == 0 else 0.50 for i in range(moves))]))
+
+
+def border_bid(market: PriceSeries, at: float) -> float:
+    return float(border_bids(History(market), np.array([at]))[0])
 
 
 def test_the_border_bid_is_that_of_algorithm_2_by_hand() -> None:
