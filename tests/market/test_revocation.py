@@ -19,7 +19,8 @@ from elastune.market.boosted import Boosted, inputs
 from elastune.market.exceedance import Exceedance
 from elastune.market.prices import Prices, PriceSeries
 from elastune.market.revocation import FORMAT, MODELS, Revocation, load_revocation, model_class
-from elastune.market.samples import asked_samples
+from elastune.market.revpred import RevPred
+from elastune.market.samples import asked_samples, training_times
 from elastune.market.scores import score
 from elastune.market.trees import from_sklearn
 
@@ -175,6 +176,17 @@ def test_the_probability_of_ours_never_rises_with_the_maximum_price() -> None:
     found = trained("boosted").probabilities(MARKET, ratios * bids(at, 1.0), at)
     assert np.diff(found, axis=0).max() <= 1e-12
     assert (found[0] > found[-1] + 0.05).mean() > 0.9
+
+
+def test_what_the_weights_of_the_classes_did_to_the_odds_is_undone() -> None:
+    """A third of the hours that RevPred has learnt from have a revocation, and about that often it expects one."""
+    model = trained("revpred")
+    assert isinstance(model, RevPred)
+    for market, at in training_times(PRICES, UNTIL).items():
+        samples = model._samples(model.history(market), at, np.random.default_rng(0))
+        expected = model.probabilities(market, samples.bids, samples.at).mean()
+        assert 0.3 < samples.labels.mean() < 0.35
+        assert expected == pytest.approx(samples.labels.mean(), abs=0.05)
 
 
 def test_exported_trees_say_what_scikit_learn_says() -> None:
