@@ -15,7 +15,7 @@ import pytest
 from tests.market.markets import BEGIN_UNIX_S, DAY_S, HOUR_S, spiky, spiky_prices, spiky_truth
 
 from elastune.errors import SpecError
-from elastune.market.boosted import Boosted, inputs
+from elastune.market.boosted import HELD_OUT, Boosted, _training_set, inputs
 from elastune.market.exceedance import Exceedance
 from elastune.market.prices import Prices, PriceSeries
 from elastune.market.revocation import FORMAT, MODELS, Revocation, load_revocation, model_class
@@ -164,6 +164,17 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
         trained("logistic").save(tmp_path / "no folder" / "model")
     with pytest.raises(SpecError, match="did you mean 'boosted'"):
         model_class("bosted")
+
+
+def test_the_early_part_of_the_training_of_ours_knows_nothing_of_the_late_one() -> None:
+    begin = training_times(PRICES, UNTIL)[MARKET][0]
+    border = UNTIL - HELD_OUT * (UNTIL - begin)
+    series = PRICES[MARKET]
+    before = series.changed_unix_s < border
+    times = np.append(series.changed_unix_s[before], border)
+    risen = Prices({MARKET: PriceSeries(MARKET, times, np.append(series.usd_per_hour[before], 9.0))})
+    (early, _), (as_early, _) = (_training_set(prices, UNTIL, 0) for prices in (Prices({MARKET: series}), risen))
+    assert all(np.array_equal(one, another) for one, another in zip(early, as_early, strict=True))
 
 
 def test_a_seed_may_be_larger_than_scikit_learn_takes() -> None:
