@@ -52,11 +52,6 @@ POLICIES: dict[str, Callable[[LateJob], LatePolicy]] = {
 class Outcome:
     cost_usd: float
     missed: bool
-    finished_s: float
-    """When it was done, or the deadline."""
-    spot_share: float
-    """Of all computation."""
-    changeovers: int
 
 
 def read_trace(path: Path, machines: int = 1) -> Trace:
@@ -83,16 +78,7 @@ def evaluate(trace: Trace, policy: LatePolicy, start_s: float) -> Outcome:
     job, first = policy.job, int(start_s // MINUTE_S)
     usd_per_s = {"spot": job.spot_usd_per_hour / 3600, "on-demand": job.on_demand_usd_per_hour / 3600}
     held: Held = None
-    at_s, left_s, starting_s, since_s, spot_s, done_s, cost_usd, changeovers = (
-        0.0,
-        job.work_s,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        0,
-    )
+    at_s, left_s, starting_s, since_s, cost_usd = 0.0, job.work_s, 0.0, 0.0, 0.0
     while left_s > 0 and at_s < job.deadline_s:
         available = bool(trace[first + int(at_s // MINUTE_S)])
         if held == "spot" and not available:
@@ -104,17 +90,16 @@ def evaluate(trace: Trace, policy: LatePolicy, start_s: float) -> Outcome:
             held, starting_s = None, 0.0
         elif choice != held:
             assert choice != "spot" or available
-            held, starting_s, since_s, changeovers = choice, job.changeover_s, 0.0, changeovers + 1
+            held, starting_s, since_s = choice, job.changeover_s, 0.0
         passed_s = min(MINUTE_S, job.deadline_s - at_s)
         if held is not None:
             passed_s = min(passed_s, starting_s + left_s)
             idle_s = min(starting_s, passed_s)
             computed_s = passed_s - idle_s
             starting_s, left_s, since_s = starting_s - idle_s, left_s - computed_s, since_s + computed_s
-            done_s, spot_s = done_s + computed_s, spot_s + computed_s * (held == "spot")
             cost_usd += usd_per_s[held] * passed_s
         at_s += passed_s
-    return Outcome(cost_usd, left_s > 1e-6, at_s, spot_s / max(done_s, 1e-9), changeovers)
+    return Outcome(cost_usd, left_s > 1e-6)
 
 
 def cheapest_usd(trace: Trace, job: LateJob, start_s: float) -> float:
@@ -148,7 +133,7 @@ def measure(traces: dict[str, Trace], job: LateJob, starts: int) -> dict[str, li
         for name, make in POLICIES.items():
             found[name].append([evaluate(trace, make(job), begin_s) for begin_s in begins])
         bounds = [cheapest_usd(trace, job, begin_s) for begin_s in begins]
-        found["known beforehand"].append([Outcome(usd, False, job.deadline_s, 0.0, 0) for usd in bounds])
+        found["known beforehand"].append([Outcome(usd, False) for usd in bounds])
     return found
 
 

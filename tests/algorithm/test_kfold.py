@@ -159,8 +159,9 @@ def test_with_fewer_than_two_folds_it_gives_up_at_once_and_asks_for_nothing_more
     assert fold(algorithm, runs[2], [3, 2, 1]) == Actions()
 
 
-def test_a_fold_that_returns_early_counts_until_there() -> None:
-    view = folded(KFold(2, 4), [4, 3], [4, 3, 2, 1]).run().view
+@pytest.mark.parametrize("curves", [([4, 3], [4, 3, 2, 1]), ([4, 3, 2, 1], [4, 3])])
+def test_a_fold_that_returns_early_counts_until_there(curves: tuple[Sequence[float], ...]) -> None:
+    view = folded(KFold(2, 4), *curves).run().view
     assert view.best is not None and (view.best.best_value, view.best.iteration) == (3.0, 2)
 
 

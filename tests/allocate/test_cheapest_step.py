@@ -177,6 +177,18 @@ def test_without_a_refund_a_trial_moves_only_where_that_saves() -> None:
     assert world.types() == {"t": "b"}
 
 
+@pytest.mark.parametrize(("step_s", "best"), [(99.9, "a"), (90.0, "b")])
+def test_without_a_refund_a_trial_stays_where_moving_saves_less_than_the_boot_costs(step_s: float, best: str) -> None:
+    world = World(CheapestStep(cloud({"a": 0.1, "b": 0.1}), on_demand=False), ["t"])
+    world.ask(0.0)
+    assert world.types() == {"t": "a"}
+    world.allocator._times.add("t", "a", 100.0)
+    world.allocator._times.add("t", "b", step_s)
+    world.ask(HOUR_S)
+    world.ask(HOUR_S + 1)
+    assert world.types() == {"t": best}
+
+
 def spiky(refund: bool) -> Any:
     """Half an hour is a step, and one market is cheap for a quarter of an hour at a time."""
     times = [0.0] + [at for k in range(400) for at in (600.0 + 900 * k, 660.0 + 900 * k)]

@@ -292,6 +292,36 @@ def test_without_spot_machines_it_waits_and_is_in_time_on_demand(policy: type[La
     assert asked(session, "spot") == 0
 
 
+class LaterSlower(Synthetic):
+    """All trials but the first two take 5% longer."""
+
+    def __init__(self, step_s: float) -> None:
+        super().__init__("loss", "min", step_s=step_s)
+        self._trials: dict[str, int] = {}
+
+    def step_s(self, config: Config, iteration: int) -> float:
+        number = self._trials.setdefault(repr(config), len(self._trials))
+        return super().step_s(config, iteration) * (1.05 if number > 1 else 1.0)
+
+
+def test_steps_that_take_5_percent_longer_than_any_before_are_foreseen() -> None:
+    """Only a step of the first two was measured when the last moment for on-demand machines has come."""
+    market, algorithm, step_s = cloud(NEVER), FIFO(20, 40), 60.0
+    deadline_s = 1.3 * enough_s(market, algorithm, 2, step_s)
+    session = world(
+        algorithm,
+        cloud=market,
+        allocator=in_time(market, algorithm, deadline_s, 2, LastMoment),
+        workload=LaterSlower(step_s),
+        deadline_s=deadline_s,
+        machines=2,
+        start_s=START_S,
+        checkpoint_every_s=SAVED_S,
+    ).run()
+    assert_in_time(session, 2, step_s)
+    assert session.view.at_s > 0.95 * deadline_s, "until then it has waited"
+
+
 def test_where_spot_costs_more_than_on_demand_at_first_on_demand_machines_are_taken() -> None:
     series = PriceSeries("a", np.array([0.0]), np.array([2.0]))
     market = PlayedCloud({"a": Kind(1.0)}, Prices({"a": series}), begin_unix_s=9e3, boot_s=60.0)

@@ -22,7 +22,7 @@ from tests.allocate.groups import (
 )
 
 from elastune.allocate.makespan import forecast, list_schedule, makespan, widest_first
-from elastune.allocate.moldable import best_plan, best_widths
+from elastune.allocate.moldable import best_plan
 from elastune.allocate.overheads import Overheads
 from elastune.allocate.water_filling import static_fluid
 from elastune.spec import Width
@@ -33,23 +33,26 @@ EXAMPLE = [4.0, 4.0, 12.0, 30.0]
 
 def test_the_example_of_the_paper_is_done_at_10_where_packing_saves_nothing() -> None:
     overheads = area_preserving(2, 5)
-    widths = best_widths(EXAMPLE, 5, overheads)
+    widths = best_plan(EXAMPLE, 5, overheads, orders=(widest_first,)).widths
     assert forecast(EXAMPLE, widths, 5, overheads) == pytest.approx(10) == optimum_s(EXAMPLE, 5, overheads)
     assert widths == [1, 1, 2, 3], "the narrowest that are"
 
 
 def test_the_example_of_the_paper_is_done_sooner_than_10_where_packing_is_free() -> None:
     """Its optimum does not pack: 30 s on four devices and both of 4 s on the fifth, then 12 s on all is 9.9."""
-    widths = best_widths(EXAMPLE, 5, ideal(2, 5))
+    widths = best_plan(EXAMPLE, 5, ideal(2, 5), orders=(widest_first,)).widths
     assert forecast(EXAMPLE, widths, 5, ideal(2, 5)) == pytest.approx(9.9)
     assert optimum_s(EXAMPLE, 5, ideal(2, 5)) == pytest.approx(9.9)
 
 
 def test_trials_that_are_wider_for_nothing_are_not() -> None:
-    assert best_widths([10.0, 2.0], 8, ideal(1, 1)) == [1, 1]
-    assert best_widths([8.0, 1.0, 1.0], 5, ideal(1, 4)) == [4, 1, 1]
-    assert best_widths([8.0, 1.0, 1.0], 8, ideal(2, 4)) == [4, HALF, HALF]
-    assert best_widths([6.0, 2.0], 4, Overheads.law(1.02, 1.0, 3, 2)) == [2, Fraction(1, 3)]
+    assert best_plan([10.0, 2.0], 8, ideal(1, 1), orders=(widest_first,)).widths == [1, 1]
+    assert best_plan([8.0, 1.0, 1.0], 5, ideal(1, 4), orders=(widest_first,)).widths == [4, 1, 1]
+    assert best_plan([8.0, 1.0, 1.0], 8, ideal(2, 4), orders=(widest_first,)).widths == [4, HALF, HALF]
+    assert best_plan([6.0, 2.0], 4, Overheads.law(1.02, 1.0, 3, 2), orders=(widest_first,)).widths == [
+        2,
+        Fraction(1, 3),
+    ]
 
 
 def test_what_no_target_gives_is_found_trial_by_trial() -> None:
@@ -59,15 +62,20 @@ def test_what_no_target_gives_is_found_trial_by_trial() -> None:
 
 def test_trials_keep_their_widths_unless_others_are_worth_the_resize() -> None:
     running: list[Width | None] = [2, 2]
-    assert best_widths([8.0, 2.0], 4, ideal(1, 3), current=running, resize_s=2.0) == [2, 2]
-    assert best_widths([8.0, 2.0], 4, ideal(1, 3), current=running, resize_s=0.1) == [3, 1]
-    assert best_widths([8.0, 8.0], 4, ideal(1, 4), current=running, resize_s=0.0) == [2, 2]
-    assert best_widths([8.0, 8.0], 4, ideal(1, 4), current=[None, None], resize_s=9.0) == [2, 2]
+    assert best_plan([8.0, 2.0], 4, ideal(1, 3), current=running, resize_s=2.0, orders=(widest_first,)).widths == [2, 2]
+    assert best_plan([8.0, 2.0], 4, ideal(1, 3), current=running, resize_s=0.1, orders=(widest_first,)).widths == [3, 1]
+    assert best_plan([8.0, 8.0], 4, ideal(1, 4), current=running, resize_s=0.0, orders=(widest_first,)).widths == [2, 2]
+    assert best_plan([8.0, 8.0], 4, ideal(1, 4), current=[None, None], resize_s=9.0, orders=(widest_first,)).widths == [
+        2,
+        2,
+    ]
 
 
 def test_a_width_that_no_longer_pays_may_be_kept() -> None:
-    assert best_widths([8.0], 8, ideal(1, 4), current=[Fraction(1, 2)], resize_s=99.0) == [HALF]
-    assert best_widths([8.0], 8, ideal(1, 4), current=[6], resize_s=1.0) == [6]
+    assert best_plan([8.0], 8, ideal(1, 4), current=[Fraction(1, 2)], resize_s=99.0, orders=(widest_first,)).widths == [
+        HALF
+    ]
+    assert best_plan([8.0], 8, ideal(1, 4), current=[6], resize_s=1.0, orders=(widest_first,)).widths == [6]
 
 
 def test_a_width_that_there_are_no_longer_devices_for_is_given_up() -> None:
@@ -76,15 +84,19 @@ def test_a_width_that_there_are_no_longer_devices_for_is_given_up() -> None:
 
 
 def test_only_what_machines_offer_is_used() -> None:
-    assert best_widths([9.0], 7, ideal(1, 8), usable={1, 2, 4}) == [4]
-    assert best_widths([9.0], 2, ideal(2, 8), usable={4}) == [HALF]
-    assert {*best_widths([9.0, 5.0, 5.0, 3.0, 1.0], 7, ideal(1, 8), usable={1, 2, 4})} <= {1, 2, 4}
+    assert best_plan([9.0], 7, ideal(1, 8), usable={1, 2, 4}, orders=(widest_first,)).widths == [4]
+    assert best_plan([9.0], 2, ideal(2, 8), usable={4}, orders=(widest_first,)).widths == [HALF]
+    assert {*best_plan([9.0, 5.0, 5.0, 3.0, 1.0], 7, ideal(1, 8), usable={1, 2, 4}, orders=(widest_first,)).widths} <= {
+        1,
+        2,
+        4,
+    }
 
 
 def test_nothing_to_choose() -> None:
     assert best_plan([], 4, ideal(2, 4)).widths == []
     assert best_plan([], 4, ideal(2, 4)).done_s == 0
-    assert best_widths([1.0, 2.0], 0, ideal(2, 4)) == [HALF, HALF]
+    assert best_plan([1.0, 2.0], 0, ideal(2, 4), orders=(widest_first,)).widths == [HALF, HALF]
     assert best_plan([1.0, 2.0], 0, ideal(2, 4)).done_s == inf
     assert best_plan([0.0, 0.0], 2, ideal(2, 4)).done_s == 0
     assert best_plan([0.0, 0.0], 2, ideal(2, 4), current=[1, HALF], resize_s=1.0).widths == [1, HALF]
@@ -102,7 +114,10 @@ def test_a_plan_is_a_schedule_that_exists_and_never_later_than_static_fluid(
     assert max(each.end_s for each in placed) == pytest.approx(plan.done_s)
     static_s = forecast(times, static_fluid(times, n, overheads), n, overheads)
     assert least_s(times, n, overheads) <= plan.done_s * ROUNDED <= static_s * ROUNDED**2
-    assert forecast(times, best_widths(times, n, overheads), n, overheads) <= static_s * ROUNDED
+    assert (
+        forecast(times, best_plan(times, n, overheads, orders=(widest_first,)).widths, n, overheads)
+        <= static_s * ROUNDED
+    )
 
 
 @given(TIMES, st.data())

@@ -203,6 +203,15 @@ def test_where_steps_vary_much_a_few_of_them_do_not_outweigh_the_guess() -> None
     assert 1.0 < speed(1.01) < 1.25 < 1.4 < speed(2.0)
 
 
+@pytest.mark.parametrize(("varying", "count", "tried"), [(1.01, 3, 4), (1.2, 3, 2), (1.2, 20, 4)])
+def test_where_steps_vary_it_takes_more_of_them_to_know_a_width(varying: float, count: int, tried: int) -> None:
+    pace = made()
+    for width, number in ((1, 100), (2, count)):
+        for k in range(number):
+            pace.stepped(Steps("t0", width, 1, varying ** (-1) ** k / width, False))
+    assert pace.next_wider == tried
+
+
 def test_the_more_was_seen_of_a_width_that_is_not_known_yet_the_less_hope_counts() -> None:
     pace = made()
     steps(pace, "t0", 1.0, 3)

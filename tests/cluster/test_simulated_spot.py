@@ -46,9 +46,10 @@ def test_a_machine_is_billed_at_the_price_of_the_moment_and_taken_away_after_its
         (1000.0, m.NodePriced),
         (1120.0, m.NodeLost),
     ]
-    billed, lost = found[0][1], found[-1][1]
-    assert isinstance(billed, m.NodeBilled) and isinstance(lost, m.NodeLost)
+    billed, last, lost = found[0][1], found[4][1], found[-1][1]
+    assert isinstance(billed, m.NodeBilled) and isinstance(last, m.NodePriced) and isinstance(lost, m.NodeLost)
     assert (billed.price_usd_per_hour, billed.refund_s, billed.minimum_s) == (0.2, 3600.0, 60.0)
+    assert last.price_usd_per_hour == 0.3, "while it is being taken away it costs no more than was offered"
     assert lost.revoked
 
 

@@ -74,6 +74,16 @@ def test_after_a_drop_the_last_stage_is_followed_and_the_whole_curve_misleads(no
     assert early < abs(SLAQ().predict(range(1, 53), losses, 100).loss - truth) / 2
 
 
+def test_what_came_before_a_stage_changes_nothing_of_where_it_goes() -> None:
+    """Its steps are counted from where the stage before ended."""
+    last = [0.2 + 1 / (0.02 * k**2 + 0.3 * k + 5.0) for k in range(1, 13)]
+    alone = EarlyCurve().predict(range(1, 13), last, 60)
+    for steady in (7, 40):
+        whole = [3.0, *[1.0] * steady, *last]
+        assert EarlyCurve().last_stage(whole) == steady + 1
+        assert EarlyCurve().predict(range(1, len(whole) + 1), whole, 60 + steady + 1) == alone
+
+
 def test_a_stage_that_has_just_begun_is_where_it_is() -> None:
     losses = [3.0, *[1.0] * 6, 0.4, 0.3]
     assert EarlyCurve().predict(range(1, 10), losses, 30).loss == 0.3

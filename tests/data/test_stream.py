@@ -186,6 +186,14 @@ def test_what_augmentation_draws_depends_on_seed_epoch_and_sample_only(tmp_path:
     assert len({*together, *stream.read(np.arange(20), epoch=3)["noise"]}) == 40
 
 
+def test_what_is_drawn_for_a_sample_is_drawn_for_no_other(tmp_path: Path) -> None:
+    def many(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {"drawn": rng.random(100)}
+
+    stream = et.data.Stream(written(tmp_path / "data", 20), augment=many)
+    assert len(np.unique(stream.read(np.arange(20))["drawn"])) == 20 * 100
+
+
 def test_values_of_all_kinds_come_back_as_they_were(tmp_path: Path) -> None:
     samples: list[dict[str, Any]] = [
         {
@@ -419,7 +427,9 @@ def test_the_cache_keeps_its_limit_and_drops_what_was_used_least_lately(tmp_path
     for item in items:
         fs.pipe_file(item.path, b"x" * 100)
     place, cache = Store("memory://many"), Cache(tmp_path, 300)
-    for n in (0, 1, 2, 0, 3, 0, 4):
+    for n in range(3):
+        os.utime(cache.fetch(place, items[n]), (1000.0 + n, 1000.0 + n))
+    for n in (0, 3, 4):
         cache.fetch(place, items[n])
     assert {path.name for path in tmp_path.glob("??/*")} == {items[n].key for n in (0, 3, 4)}
     fs.rm("/many", recursive=True)

@@ -13,7 +13,6 @@ from tests.market.markets import BEGIN_UNIX_S, HOUR_S, spiky
 from elastune.market.exceedance import DAY, GRID_S, WEEK, Exceedance
 from elastune.market.features import (
     History,
-    border_bid,
     border_bids,
     encoded,
     past,
@@ -52,7 +51,7 @@ def naive(found: PriceSeries, at: float) -> list[float]:
     ]
 
 
-@given(changes, st.lists(st.integers(0, 200_000), min_size=1, max_size=8))
+@given(changes, st.lists(st.integers(0, 700_000), min_size=1, max_size=8))
 def test_the_six_features_are_what_a_loop_over_the_records_finds(found: Changes, after: list[int]) -> None:
     market = series(found)
     at = BEGIN_UNIX_S + np.array(after, dtype=float)
@@ -92,9 +91,21 @@ def minute_series(moves: int) -> PriceSeries:
     return PriceSeries("a/z", np.array(times), np.array([0.50, *(0.51 if i % 2 == 0 else 0.50 for i in range(moves))]))
 
 
+def border_bid(market: PriceSeries, at: float) -> float:
+    return float(border_bids(History(market), np.array([at]))[0])
+
+
 def test_the_border_bid_is_that_of_algorithm_2_by_hand() -> None:
     # The 59 changes before 7200 s: 39 are 0 and 20 a cent. Of the sorted ones 12 to 47 count: 27 zeros and 9 cents.
     assert border_bid(minute_series(20), 7200.0) == pytest.approx(0.50 + 0.09 / (0.6 * 59))
+
+
+def test_of_59_changes_that_all_differ_the_13th_smallest_to_the_48th_count() -> None:
+    cents = [7 * k % 60 for k in range(1, 60)]  # 1 to 59, and in no order
+    steps = np.array([cent if k % 2 else -cent for k, cent in enumerate(cents)]) / 100
+    prices = 50.0 + np.concatenate([[0.0], np.cumsum(steps)])
+    market = PriceSeries("a/z", MINUTE_S * np.array([0, *range(61, 120)]), prices)
+    assert border_bid(market, 7200.0) == pytest.approx(prices[-1] + sum(range(13, 49)) / 100 / (0.6 * 59))
 
 
 def test_the_border_is_the_price_where_it_changes_in_less_than_a_fifth_of_the_minutes() -> None:

@@ -124,6 +124,16 @@ def test_spot_that_comes_late_is_waited_for_if_there_is_time() -> None:
     assert cost_usd == pytest.approx(0.3 * 7560 / 3600)
 
 
+@pytest.mark.parametrize(("starting_s", "choice"), [(0.0, "spot"), (300.0, "spot"), (301.0, "wait")])
+def test_a_machine_that_would_be_left_before_it_is_of_use_is_given_up_while_it_starts(
+    starting_s: float, choice: Choice
+) -> None:
+    """More work was found meanwhile than was known when it was rented."""
+    job = LateJob(3600.0, 7200.0, 600.0, 0.3, 1.0, rework_s=100.0)
+    time_left_s = 3600.0 + job.reserve_s + 300.0
+    assert LastMoment(job).choose(Situation(0.0, 3600.0, time_left_s, "spot", True, starting_s)) == choice
+
+
 def test_spot_that_is_dearer_is_never_rented() -> None:
     job = LateJob(7200.0, 14400.0, 360.0, 2.0, 1.0)
     assert "spot" not in live(NeverLate(job), lambda check, held, starting_s: True)[2]

@@ -15,11 +15,12 @@ import pytest
 from tests.market.markets import BEGIN_UNIX_S, DAY_S, HOUR_S, spiky, spiky_prices, spiky_truth
 
 from elastune.errors import SpecError
-from elastune.market.boosted import Boosted, inputs
+from elastune.market.boosted import HELD_OUT, Boosted, _training_set, inputs
 from elastune.market.exceedance import Exceedance
 from elastune.market.prices import Prices, PriceSeries
 from elastune.market.revocation import FORMAT, MODELS, Revocation, load_revocation, model_class
-from elastune.market.samples import asked_samples
+from elastune.market.revpred import RevPred
+from elastune.market.samples import asked_samples, training_times
 from elastune.market.scores import score
 from elastune.market.trees import from_sklearn
 
@@ -165,6 +166,17 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
         model_class("bosted")
 
 
+def test_the_early_part_of_the_training_of_ours_knows_nothing_of_the_late_one() -> None:
+    begin = training_times(PRICES, UNTIL)[MARKET][0]
+    border = UNTIL - HELD_OUT * (UNTIL - begin)
+    series = PRICES[MARKET]
+    before = series.changed_unix_s < border
+    times = np.append(series.changed_unix_s[before], border)
+    risen = Prices({MARKET: PriceSeries(MARKET, times, np.append(series.usd_per_hour[before], 9.0))})
+    (early, _), (as_early, _) = (_training_set(prices, UNTIL, 0) for prices in (Prices({MARKET: series}), risen))
+    assert all(np.array_equal(one, another) for one, another in zip(early, as_early, strict=True))
+
+
 def test_a_seed_may_be_larger_than_scikit_learn_takes() -> None:
     assert Boosted.fit(PRICES, BEGIN_UNIX_S + DAY_S, seed=2**40).until_unix_s == BEGIN_UNIX_S + DAY_S
 
@@ -175,6 +187,17 @@ def test_the_probability_of_ours_never_rises_with_the_maximum_price() -> None:
     found = trained("boosted").probabilities(MARKET, ratios * bids(at, 1.0), at)
     assert np.diff(found, axis=0).max() <= 1e-12
     assert (found[0] > found[-1] + 0.05).mean() > 0.9
+
+
+def test_what_the_weights_of_the_classes_did_to_the_odds_is_undone() -> None:
+    """A third of the hours that RevPred has learnt from have a revocation, and about that often it expects one."""
+    model = trained("revpred")
+    assert isinstance(model, RevPred)
+    for market, at in training_times(PRICES, UNTIL).items():
+        samples = model._samples(model.history(market), at, np.random.default_rng(0))
+        expected = model.probabilities(market, samples.bids, samples.at).mean()
+        assert 0.3 < samples.labels.mean() < 0.35
+        assert expected == pytest.approx(samples.labels.mean(), abs=0.05)
 
 
 def test_exported_trees_say_what_scikit_learn_says() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import pickle
 import subprocess
@@ -276,6 +277,27 @@ def test_dropped_checkpoint_is_gone_and_may_be_dropped_again(store: CheckpointSt
     assert store.list() == [kept]
     with pytest.raises(CheckpointDamagedError):
         store.load(gone)
+
+
+def test_what_is_left_when_dropping_breaks_off_in_the_middle_is_no_checkpoint_and_is_swept(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, kept = save(store, 0, "t1"), save(store, 0, "t2")
+    fs, _ = fsspec.core.url_to_fs(store.url)
+    remove_file, calls = fs.rm_file, itertools.count()
+
+    def once(path: str) -> None:
+        if next(calls):
+            raise TimeoutError("too slow")
+        remove_file(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fs, "rm_file", once)
+        with pytest.raises(StorageError, match="too slow"):
+            store.drop(gone)
+    assert len(files(store)) == 3 and store.list() == [kept]
+    store.sweep()
+    assert files(store) == [kept.path, kept.path.replace(".ckpt", ".json")]
 
 
 def test_sweep_removes_leftovers_and_nothing_else(store: CheckpointStore) -> None:

@@ -125,6 +125,17 @@ def test_where_trials_fail_it_does_not_go() -> None:
     assert mean(config["x"] > 0.5 for config in suggested(searcher, 200)) < 0.15
 
 
+def test_where_all_are_equally_good_it_draws_as_evenly_as_it_can() -> None:
+    """Half of the numbers that the space draws are 1; results that have no order leave nothing but the entropy."""
+    searcher = make({"x": lograndint(1, 5)})
+    shares = [mean(config["x"] == 1 for config in suggested(searcher, 600))]
+    for number in range(600, 680):
+        config = searcher.suggest()
+        searcher.observe(Result(number, config, 1, 1.0, final=True))
+    shares.append(mean(config["x"] == 1 for config in suggested(searcher, 600)))
+    assert shares[0] > 0.45 and shares[1] < 0.4
+
+
 def test_results_that_never_come_hold_nobody_up() -> None:
     searcher = make(LINE)
     for number in range(360):

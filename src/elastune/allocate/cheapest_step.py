@@ -41,6 +41,8 @@ TAKEN_H = 0.2
 """How long a machine that is taken away within its first hour has trained what counts, about."""
 IN_VAIN = 3
 """So many machines in a row may be chosen for a trial by what a step costs there, and bring it nowhere."""
+UNKNOWN_STEPS = 3600
+"""What a trial is thought to have left where nobody knows."""
 
 
 class Revocation(Protocol):
@@ -167,7 +169,7 @@ class CheapestStep(Allocator):
             return True
         here = self._step_usd(trial, place.offer, 0.0, at_s)
         best = min(self._step_usd(trial, offer, p, at_s) for offer, p in self._offers(trial, at_s))
-        left = view.left(trial) or HOUR_S
+        left = view.left(trial) or UNKNOWN_STEPS
         return best * (left + self._boot_steps(trial, place.offer)) < here * left
 
     def _boot_steps(self, trial: str, offer: Offer) -> float:
@@ -186,7 +188,7 @@ class CheapestStep(Allocator):
         if number > IN_VAIN:
             best = self._safest(trial, at_s)
         else:
-            best = self._best(trial, list(free.values()), view.left(trial) or HOUR_S, at_s)
+            best = self._best(trial, list(free.values()), view.left(trial) or UNKNOWN_STEPS, at_s)
         best = view.chosen(trial) or best
         # The offer alone says whether a free machine is taken: a replay knows no more.
         pool = next((pool for pool, (offer, _) in free.items() if offer == best.offer), None)

@@ -49,18 +49,6 @@ class MoldablePlan:
     done_s: float
 
 
-def best_widths(
-    times: Sequence[float],
-    n: int,
-    overheads: Overheads,
-    usable: Collection[int] | None = None,
-    current: Sequence[Width | None] | None = None,
-    resize_s: float = 0.0,
-) -> list[Width]:
-    """Those for trials that are started as `makespan.forecast` has it: by that never later than StaticFluid's."""
-    return best_plan(times, n, overheads, usable, current, resize_s, orders=(widest_first,)).widths
-
-
 def best_plan(
     times: Sequence[float],
     n: int,

@@ -126,12 +126,12 @@ class PlayedCloud:
         # Nobody pays more than was offered, also while the machine is being taken away.
         return usd if offer.max_usd_per_hour is None else min(usd, offer.max_usd_per_hour)
 
-    def mean_price(self, market: str, at_s: float, past_s: float = HOUR_S) -> float:
+    def mean_price(self, market: str, at_s: float) -> float:
         """Of a spot machine over the past hour of the market."""
         if market in self.capacity:
             return self.capacity[market].spot_usd_per_hour
         now = self.unix_s(at_s)
-        return self._series(market).mean(now - past_s, now)
+        return self._series(market).mean(now - HOUR_S, now)
 
     def mean_life_s(self) -> float:
         """How long a spot machine has lasted in the week before the run, in the time of the market: the median over

@@ -151,11 +151,6 @@ def border_bids(history: History, at: Floats) -> Floats:
     return bids
 
 
-def border_bid(series: PriceSeries, at_unix_s: float) -> float:
-    """`border_bids` for one time."""
-    return float(border_bids(History(series), np.array([at_unix_s]))[0])
-
-
 def random_bids(history: History, at: Floats, rng: np.random.Generator) -> Floats:
     """The price, and a random part of it on top."""
     found: Floats = history.price(at) * (1.0 + rng.uniform(LEAST_DELTA, MOST_DELTA, len(at)))

@@ -7,21 +7,17 @@ from typing import ClassVar
 import numpy as np
 
 from elastune.market.extras import needed
-from elastune.market.features import History, encoded, present, random_bids
+from elastune.market.features import History, encoded, present
 from elastune.market.per_market import PerMarket
 from elastune.market.prices import Floats
 from elastune.market.revocation import Arrays
-from elastune.market.samples import Samples, labelled
+from elastune.market.samples import Samples
 
 
 class Logistic(PerMarket):
     """Trained with random bids, and without weights for the classes: its output is the probability."""
 
     name: ClassVar[str] = "logistic"
-
-    @classmethod
-    def _samples(cls, history: History, at: Floats, rng: np.random.Generator) -> Samples:
-        return labelled(history, at, random_bids(history, at, rng))
 
     @classmethod
     def _train(cls, samples: Samples, rng: np.random.Generator) -> Arrays:

@@ -9,10 +9,10 @@ from typing import Any, Self
 import numpy as np
 
 from elastune.errors import SpecError, did_you_mean
-from elastune.market.features import History
+from elastune.market.features import History, random_bids
 from elastune.market.prices import Floats, Prices
 from elastune.market.revocation import Arrays, Revocation
-from elastune.market.samples import Samples, market_rng, training_times
+from elastune.market.samples import Samples, labelled, market_rng, training_times
 
 
 class PerMarket(Revocation):
@@ -36,9 +36,9 @@ class PerMarket(Revocation):
         return cls(prices, until_unix_s, models)
 
     @classmethod
-    @abstractmethod
     def _samples(cls, history: History, at: Floats, rng: np.random.Generator) -> Samples:
-        """What is learnt from, for one market."""
+        """What is learnt from, for one market: random bids."""
+        return labelled(history, at, random_bids(history, at, rng))
 
     @classmethod
     @abstractmethod

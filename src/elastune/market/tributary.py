@@ -10,23 +10,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from elastune.market.features import History, random_bids
+from elastune.market.features import History
 from elastune.market.logistic import sigmoid
 from elastune.market.per_market import PerMarket
 from elastune.market.prices import Floats
 from elastune.market.revocation import Arrays
 from elastune.market.revpred import records
-from elastune.market.samples import Samples, labelled
+from elastune.market.samples import Samples
 
 
 class Tributary(PerMarket):
     """One network for each market; the classes have no weights, so its output is the probability."""
 
     name: ClassVar[str] = "tributary"
-
-    @classmethod
-    def _samples(cls, history: History, at: Floats, rng: np.random.Generator) -> Samples:
-        return labelled(history, at, random_bids(history, at, rng))
 
     @classmethod
     def _train(cls, samples: Samples, rng: np.random.Generator) -> Arrays:
