@@ -9,6 +9,7 @@ import threading
 from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -217,7 +218,7 @@ def test_what_is_given_is_tried_first_and_learnt_from(tmp_path: Path, searcher: 
 
 def test_a_run_with_given_configurations_is_restored(tmp_path: Path) -> None:
     given = [{"lr": np.float64(0.02), "layers": 3}] * 9
-    made = tuner(tmp_path, start_with=given)
+    made = tuner(tmp_path, start_with=[MappingProxyType(config) for config in given])
     whole = made.simulate(Simulation())
     assert [trial.config for trial in whole.view.trials.values()] == given
     controller = made.experiment.controller()
@@ -236,6 +237,9 @@ def test_a_run_with_given_configurations_is_restored(tmp_path: Path) -> None:
         ([{"lr": 0.01, "layers": 3}, {"lr": 5, "layers": 3}], r"start_with\[1\]"),
         ([{"lr": 0.01, "layers": 3, "depth": 1}], r"start_with\[0\]"),
         ([3], r"start_with\[0\]=3: is not in the space"),
+        (None, "start_with=None: must be a list"),
+        ([{"lr": math.nan, "layers": 3}], r"start_with\[0\]"),
+        ([{"lr": 0.01, "layers": np.int64(3)}], r"start_with\[0\]=.*int64.*: is not in the space"),
     ],
 )
 def test_what_cannot_be_tried_first_is_refused(tmp_path: Path, given: Any, said: str) -> None:

@@ -307,7 +307,12 @@ def _start_with(given: object, space: Space, searcher: Searcher) -> tuple[Config
                 f"start_with[{place}]={config!r}: is not in the space: it needs a value of its domain for each of "
                 f"{', '.join(space.definition)}, and nothing else"
             )
-        configs.append(json.loads(json.dumps(config)))  # as it will be in the journal: plain numbers
+        try:  # as it will be in the journal: plain numbers
+            configs.append(json.loads(json.dumps(dict(config))))
+        except TypeError as error:
+            raise SpecError(
+                f"start_with[{place}]={config!r}: {error}: give None, bool, int, float, str, list and dict"
+            ) from None
     return tuple(configs)
 
 
